@@ -1,12 +1,10 @@
 """`Demora`: an application. It holds the handlers, the settings and the stores, and has the verbs that programs use most."""
 
-import asyncio
 import functools
 import os
 import sys
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, overload
@@ -17,7 +15,7 @@ from .client.bulk import FindOptions
 from .client.client import Client, new_id
 from .client.paces import CODE
 from .client.schedules import check_definition, make_schedule_request
-from .client.stores_per_loop import Holds, LoopStore
+from .client.stores_per_loop import StoresPerLoop
 from .client.webhooks import Webhooks
 from .core.dsn import without_secrets
 from .core.filters import JobFilter
@@ -27,7 +25,7 @@ from .core.request import EnqueueOptions
 from .core.schedules.schedule_request import ScheduleRequest
 from .core.states import Status
 from .engines import examine, is_in_memory, make_store, same_database, schema_version
-from .errors import BadHandler, BadSetting, Invalid, OneLoopOnly, StoreError
+from .errors import BadHandler, BadSetting, Invalid
 from .handlers.builtin import BUILT_IN, unwanted
 from .handlers.job_function import AnyJobFunction, JobFunction, Register
 from .handlers.registry import Handler, HandlerOptions, Middleware, Registry, defaults
@@ -81,12 +79,9 @@ class Demora:
             "known_types_only": known_types_only,
         }
         self._url_in_code, self._said_other = database_url, False
-        self._store, self._new_id = store, new_id
+        self._new_id = new_id
         self._settings: settings_.Settings | None = None
-        self._stores: dict[asyncio.AbstractEventLoop, LoopStore] = {}
-        self._holds = Holds()
-        self.stores_lock = threading.Lock()  # held while a store is made for one more loop
-        self._kept_closed: str | None = None
+        self.stores = StoresPerLoop(store, self._make_store, self._begin)
         self.sandbox: Sandbox | None = None  # the one that keeps the jobs during a test
         self.registry = Registry()
         self.middlewares: list[Middleware] = []
@@ -200,21 +195,23 @@ class Demora:
         """
         if self._is_remote():
             return False  # the service has its own
-        release = self.settings.release
-        return await (await self.open()).define_schedules(self.name, process_id, self._schedules, release=release)
+        client, app_version = await self.open(), self.settings.release
+        return await client.define_schedules(self.name, process_id, self._schedules, app_version=app_version)
 
     async def switch_builtins(self) -> None:
         """Switch off the built-in handlers that the setting `builtin_handlers` leaves out. Workers call this repeatedly.
 
         Without that setting, the `demo.…` handlers are switched off once an API key exists.
         """
-        names = self.settings.builtin_handlers
-        if names is not None:
-            self._switch_off(unwanted(names), "DEMORA_BUILTIN_HANDLERS names what is on")
+        if self.settings.builtin_handlers is not None:
+            self._keep_named_builtins(self.settings.builtin_handlers)
         elif self.registry.get(BUILT_IN[0].type) is not None and (await (await self.open()).keys.find("")).any:
             self._switch_off(
                 unwanted((http_request.TYPE,)), "there are API keys; DEMORA_BUILTIN_HANDLERS=all switches it on"
             )
+
+    def _keep_named_builtins(self, names: Sequence[str]) -> None:
+        self._switch_off(unwanted(names), "DEMORA_BUILTIN_HANDLERS names what is on")
 
     def _switch_off(self, types: list[str], reason: str) -> None:
         if gone := self.registry.switch_off(types, reason):
@@ -250,10 +247,6 @@ class Demora:
         settings = self.settings
         return Sender(settings.outbound, timeout=settings.outbound_timeout, per_host=settings.outbound_per_host)
 
-    def keep_closed(self, reason: str) -> None:
-        """Refuse to open the store in this process from now on. Each attempt raises `StoreError` with this reason."""
-        self._kept_closed = reason
-
     async def schema_version(self) -> int | None:
         """Return the version of the schema in the database, None if it has none yet. Creates and changes nothing."""
         settings = self.settings
@@ -277,8 +270,8 @@ class Demora:
 
     def in_memory(self) -> bool:
         """Whether jobs are kept in the memory of this process, and are lost when it ends. Opens nothing."""
-        if self._store is not None:
-            return self._store.sibling() is None
+        if self.stores.given is not None:
+            return self.stores.given.sibling() is None
         return not self._is_remote() and is_in_memory(self.settings.database_url)
 
     async def open(self) -> Client:
@@ -286,37 +279,14 @@ class Demora:
 
         Concurrent calls share one opening. Cancelling one of them does not stop it.
         """
-        if self._kept_closed is not None:
-            raise StoreError(self._kept_closed)
-        loop = asyncio.get_running_loop()
-        here = self._stores.get(loop) or self.make_loop_store(loop)
-        if here.client is not None:
-            return here.client
-        if here.opening is None:
-            here.opening = asyncio.ensure_future(self._opened(loop, here))
-        return await asyncio.shield(here.opening)
+        return await self.stores.open()
 
     async def close(self) -> None:
         """Close the store on this event loop at once, even if blocks still hold it open."""
-        here = self._stores.pop(asyncio.get_running_loop(), None)
-        if here is not None and here.opening is not None:
-            await asyncio.wait([here.opening])
-        if here is not None and here.client is not None:
-            await here.client.store.close()
-
-    def make_loop_store(self, loop: asyncio.AbstractEventLoop) -> LoopStore:
-        """Make the store of a loop, not yet open. `OneLoopOnly` if it is in memory and another running loop has it."""
-        with self.stores_lock:
-            self._stores = {other: its for other, its in self._stores.items() if its.is_here() and not other.is_closed()}
-            store = self._store or self._make_store()
-            if any(other.is_running() and other is not loop for other in self._stores):
-                sibling = store.sibling()
-                if sibling is None:
-                    raise OneLoopOnly
-                store = sibling
-            return self._stores.setdefault(loop, LoopStore(store))
+        await self.stores.close()
 
     def _make_store(self) -> Store:
+        self._warn_of_other_database()
         settings = self.settings
         if self._is_remote():
             return _remote_store(settings)
@@ -330,42 +300,20 @@ class Demora:
 
     def _is_remote(self) -> bool:
         """Whether the application uses a service over HTTP instead of a database."""
-        return self._store is None and self.settings.database_url.startswith(("http://", "https://"))
-
-    def only_loop(self) -> asyncio.AbstractEventLoop | None:
-        """Return the only loop that can reach the store, because the store is in memory; None if any loop can."""
-        for loop, its in list(self._stores.items()):
-            if its.in_memory and its.is_here() and loop.is_running():
-                return loop
-        return None
-
-    @contextmanager
-    def using(self, store: Store) -> Iterator[None]:
-        """Use this store instead of the application's own for the duration of the block. For tests."""
-        before = self._store, self._stores
-        self._store, self._stores = store, {}
-        try:
-            yield
-        finally:
-            self._store, self._stores = before
+        return self.stores.given is None and self.settings.database_url.startswith(("http://", "https://"))
 
     async def catch_up(self) -> None:
         """Enqueue the jobs that an integration holds back until a commit. A sandbox calls this before it looks for jobs,
         because the transaction of a test never commits."""
 
-    async def _opened(self, loop: asyncio.AbstractEventLoop, here: LoopStore) -> Client:
-        self._warn_of_other_database()
-        try:
-            await here.store.open()
-        except BaseException:
-            self._stores.pop(loop, None)  # so that the next call tries again
-            raise
+    def _begin(self, store: Store) -> Client:
+        """Apply the settings to the handlers, now that the store is open, and return its client."""
         settings = self.settings
         self.registry.known_types_only = settings.known_types_only
-        here.client = self._make_client(here.store)
+        client = self._make_client(store)
         if settings.builtin_handlers is not None:
-            self._switch_off(unwanted(settings.builtin_handlers), "DEMORA_BUILTIN_HANDLERS names what is on")
-        return here.client
+            self._keep_named_builtins(settings.builtin_handlers)
+        return client
 
     def _make_client(self, store: Store) -> Client:
         settings = self.settings
@@ -383,7 +331,7 @@ class Demora:
 
     def _warn_of_other_database(self) -> None:
         """Log once that the settings name another database than the code."""
-        if self._store is None and not self._said_other and (other := self.other_database()) is not None:
+        if not self._said_other and (other := self.other_database()) is not None:
             named, source = other
             notices.other_database(without_secrets(self.settings.database_url), without_secrets(named), source)
         self._said_other = True
@@ -395,22 +343,11 @@ class Demora:
         return (await self.open()).actions
 
     async def __aenter__(self) -> Self:
-        await self._hold()
+        await self.stores.hold()
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        if self._holds.end(closes=True):
-            await self.close()
-
-    async def _hold(self) -> None:
-        """Open the store for a block. The block counts from the start, since others may end while the store opens."""
-        self._holds.begin()
-        try:
-            await self.open()
-        except BaseException:
-            if self._holds.end(closes=False):
-                await self.close()
-            raise
+        await self.stores.let_go(closes=True)
 
     # Jobs
 
@@ -482,13 +419,12 @@ class Demora:
         from .worker import Worker
         from .worker.block import working
 
-        await self._hold()
+        await self.stores.hold()
         try:
             async with working(Worker(self, **options)) as worker:
                 yield worker
         finally:
-            if self._holds.end(closes=False):
-                await self.close()
+            await self.stores.let_go(closes=False)
 
 
 def _is_interval(when: str | timedelta) -> bool:

@@ -27,7 +27,7 @@ from .client.paces import Paces
 from .client.queues import Queues
 from .client.recovery import Recovery
 from .client.schedules import Schedules
-from .client.statistics import Measurements
+from .client.statistics import Statistics
 from .core.events import Event
 from .core.job import Job
 from .core.spans import span
@@ -164,14 +164,14 @@ class Blocking:
     failure_groups = of_client(Counts.failure_groups)
     coming = of_client(Diagnostics.coming)
     sizes = of_client(Diagnostics.sizes)
-    flow = of_client(Measurements.flow)
-    flow_of_queue = of_client(Measurements.flow_of_queue)
-    flow_of_queues = of_client(Measurements.flow_of_queues)
-    metrics_overview = of_client(Measurements.metrics_overview)
-    metrics_queues = of_client(Measurements.metrics_queues)
-    metrics_types = of_client(Measurements.metrics_types)
-    metrics_workers = of_client(Measurements.metrics_workers)
-    pace_history = of_client(Measurements.pace_history)
+    flow = of_client(Statistics.flow)
+    flow_of_queue = of_client(Statistics.flow_of_queue)
+    flow_of_queues = of_client(Statistics.flow_of_queues)
+    metrics_overview = of_client(Statistics.metrics_overview)
+    metrics_queues = of_client(Statistics.metrics_queues)
+    metrics_types = of_client(Statistics.metrics_types)
+    metrics_workers = of_client(Statistics.metrics_workers)
+    pace_history = of_client(Statistics.pace_history)
     retry_many = of_client(Bulk.retry_many)
     delete_many = of_client(Bulk.delete_many)
     cancel_many = of_client(Bulk.cancel_many)
@@ -249,7 +249,7 @@ class Blocking:
         """Start the call on our own loop, or on the loop that has opened a database in memory."""
         if self._background is not None and not self._background.is_here():
             self._background = None  # the process was forked without Python's fork hooks
-        background, elsewhere = self._background, self._app.only_loop()
+        background, elsewhere = self._background, self._app.stores.only_loop()
         if elsewhere is not None and (background is None or background.loop is not elsewhere):
             return elsewhere, asyncio.run_coroutine_threadsafe(ask(self._app), elsewhere)
         if background is None:
@@ -275,13 +275,13 @@ class Blocking:
     def before_fork(self) -> None:
         self._lock.acquire()
         try:
-            if self._background is not None and self._app.only_loop() is not self._background.loop:
+            if self._background is not None and self._app.stores.only_loop() is not self._background.loop:
                 self._stop(_Forked)
         finally:
-            self._app.stores_lock.acquire()
+            self._app.stores.lock.acquire()
 
     def after_fork(self) -> None:
-        self._app.stores_lock.release()
+        self._app.stores.lock.release()
         self._lock.release()
 
     def after_fork_in_child(self) -> None:

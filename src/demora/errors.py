@@ -310,18 +310,18 @@ class StoreGone(StoreError):
     """The database file was deleted or replaced while it was open, and nothing was written. On PostgreSQL: another database
     answers under its name, since it was dropped and created anew."""
 
-    def __init__(self, place: str, *, replaced: bool, file: bool = True) -> None:
+    def __init__(self, database: str, *, replaced: bool, file: bool = True) -> None:
         fate = "another file is in its place" if replaced else "it no longer exists"
         of_file = (
-            f"the database file {place} was removed while it was open: {fate}, and demora no longer writes; put the file "
+            f"the database file {database} was removed while it was open: {fate}, and demora no longer writes; put the file "
             "back, or stop all processes that use it and start them again"
         )
         of_server = (
-            f"the database {place} was dropped and created anew while it was open, and demora no longer writes; stop all "
+            f"the database {database} was dropped and created anew while it was open, and demora no longer writes; stop all "
             "processes that use it and start them again"
         )
         super().__init__(of_file if file else of_server)
-        self.place, self.replaced = place, replaced
+        self.database, self.replaced = database, replaced
 
 
 class StoreDamaged(StoreError):

@@ -140,14 +140,14 @@ class Sandbox:
         self.app = app if isinstance(app, Demora) else app.of()
         self.clock, self.blocking, self.caller = SandboxClock(now), BlockingSandbox(self), CallerThread()
         self.loop: asyncio.AbstractEventLoop | None = None  # the one that runs jobs
-        self._using = self.app.using(SqliteStore(clock=self.clock))
+        self._using = self.app.stores.using(SqliteStore(clock=self.clock))
 
     def __enter__(self) -> Self:
         self._using.__enter__()
         self.app.sandbox = self
         self.app.deliveries.muted = True
         with contextlib.suppress(RuntimeError):  # no loop runs: the first one to make a call gets the store
-            self.app.make_loop_store(asyncio.get_running_loop())
+            self.app.stores.make_here()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -169,7 +169,7 @@ class Sandbox:
 
     async def _where_the_store_is(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Ask on this loop, or on the one that opened the store for the first call, if that was a blocking one."""
-        loop = self.app.only_loop()
+        loop = self.app.stores.only_loop()
         if loop is None or loop is asyncio.get_running_loop():
             return await ask()
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(ask(), loop))

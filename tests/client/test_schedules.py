@@ -127,7 +127,7 @@ async def test_the_last_run_of_a_schedule_in_code_is_not_lost_while_all_processe
         assert await client.schedules() == before
 
 
-async def test_going_back_to_an_earlier_release_takes_effect_once_the_later_one_has_ended(
+async def test_going_back_to_an_earlier_version_takes_effect_once_the_later_one_has_ended(
     clock: TestClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = SqliteStore(clock=clock)
@@ -136,16 +136,16 @@ async def test_going_back_to_an_earlier_release_takes_effect_once_the_later_one_
     async with app:
         client = await app.open()
 
-        async def define(release: str, cron: str) -> bool:
+        async def define(version: str, cron: str) -> bool:
             request = make_schedule_request({"type": "demo.echo", "cron": cron})
-            return await client.define_schedules("shop", release, {"nightly": request}, release=release)
+            return await client.define_schedules("shop", version, {"nightly": request}, app_version=version)
 
         await store.schedules.attend("1.10")
         assert not await define("1.10", "0 3 * * *")
         assert await define("1.9", "0 4 * * *")
         assert await define("1.9", "0 4 * * *")
-        assert [record.message for record in caplog.records if "newer release" in record.message] == [
-            "schedule nightly stays as a newer release has defined it, while processes of that run"
+        assert [record.message for record in caplog.records if "newer version" in record.message] == [
+            "schedule nightly stays as a newer version has defined it, while processes of that version run"
         ]
         clock.turn(60)
         assert not await define("1.9", "0 4 * * *")

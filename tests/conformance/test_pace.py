@@ -11,7 +11,7 @@ import pytest
 from demora.client.paces import Paces
 from demora.core.filters import JobFilter
 from demora.core.job import Lane, Priority
-from demora.core.pace import USUAL_RAPID, Governs, Pace, PaceRequest, Rate, request_of
+from demora.core.pace import USUAL_RAPID, DelayedStats, Governs, Pace, PaceRequest, Rate, request_of
 from demora.core.spans import to_ms
 from demora.core.states import Status
 from demora.core.verdict import HandedBack, Raised, Succeeded, Verdict
@@ -20,7 +20,6 @@ from demora.errors import Invalid
 from demora.proof import check
 from demora.settings import load
 from demora.store.jobs import Change, Claimed, Lease, Query, QueueChange, Report, Settlement, Topic
-from demora.store.paces import DelayedStats
 from demora.store.store import Store
 from tests.builders import (
     add_ids,
@@ -605,6 +604,8 @@ async def test_the_figures_are_those_of_an_oracle(
         found = await store.paces.of("default")
         assert found is not None
         assert found.stats == oracle.stats(now)
+        wait = found.stats.next_release_in_seconds
+        assert found.next_release_at == (None if wait is None else found.now + timedelta(seconds=wait))
         claimed = await let_go(store)
         await give_up(store, claimed)
         assert len(claimed.jobs) == oracle.step(now)

@@ -568,8 +568,8 @@ async def test_a_new_and_a_changed_schedule_wake_those_who_fire(store: Store) ->
 # Schedules in code
 
 
-def definition(*schedules: Schedule, process: str = "one", release: str | None = None) -> Definition:
-    return Definition("shop", process, schedules, release)
+def definition(*schedules: Schedule, process: str = "one", app_version: str | None = None) -> Definition:
+    return Definition("shop", process, schedules, app_version)
 
 
 async def results(store: Store, what: Definition) -> dict[str, Result]:
@@ -692,21 +692,21 @@ async def test_processes_that_attend_say_which_paces_their_settings_ask_for(stor
     assert await store.schedules.attending() == {"gone": "", "scheduler": "", "service": ""}
 
 
-async def test_the_higher_release_wins_while_a_process_of_it_is_live(store: Store, clock: TestClock) -> None:
+async def test_the_higher_version_wins_while_a_process_of_it_is_live(store: Store, clock: TestClock) -> None:
     await store.heartbeat(WorkerRecord("new", "host", 1, 1))
     new, old = schedule("a", tags=("new",)), schedule("a", tags=("old",))
-    await store.schedules.define(definition(new, schedule("b"), process="new", release="1.10"))
+    await store.schedules.define(definition(new, schedule("b"), process="new", app_version="1.10"))
     for _ in range(2):  # the second time both are registered already
-        assert await results(store, definition(old, release="1.9")) == {"a": Result.OLDER, "b": Result.OLDER}
-        assert await results(store, definition(new, schedule("b"), process="new", release="1.10")) == {
+        assert await results(store, definition(old, app_version="1.9")) == {"a": Result.OLDER, "b": Result.OLDER}
+        assert await results(store, definition(new, schedule("b"), process="new", app_version="1.10")) == {
             "a": Result.SAME,
             "b": Result.SAME,
         }
     clock.turn(60)
-    assert await results(store, definition(old, release="1.9")) == {"a": Result.UPDATED, "b": Result.RETIRED}
+    assert await results(store, definition(old, app_version="1.9")) == {"a": Result.UPDATED, "b": Result.RETIRED}
     found = await store.schedules.get("a")
     assert found is not None
-    assert (found.schedule.tags, found.release) == (("old",), "1.9")
+    assert (found.schedule.tags, found.app_version) == (("old",), "1.9")
 
 
 async def test_next_fire_times_are_computed_anew_only_for_a_newer_database_of_zones(store: Store) -> None:

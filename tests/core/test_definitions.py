@@ -29,14 +29,14 @@ def schedule(name: str = "nightly", **changes: Any) -> Schedule:
     return Schedule(name=name, **fields)
 
 
-def definition(*schedules: Schedule, release: str | None = None, application: str = "shop") -> Definition:
-    return Definition(application, "worker-1", schedules, release)
+def definition(*schedules: Schedule, app_version: str | None = None, application: str = "shop") -> Definition:
+    return Definition(application, "worker-1", schedules, app_version)
 
 
-def known(current: Schedule | None = None, release: str | None = None, **changes: Any) -> Known:
+def known(current: Schedule | None = None, app_version: str | None = None, **changes: Any) -> Known:
     """A schedule that the shop defined, and that a person changed."""
     defined = current or schedule()
-    return Known(msgspec.structs.replace(defined, **changes), defined, "shop", release)
+    return Known(msgspec.structs.replace(defined, **changes), defined, "shop", app_version)
 
 
 def brought(now: Definition, stored: Known | None = None, *elsewhere: Registered) -> Defined:
@@ -46,7 +46,7 @@ def brought(now: Definition, stored: Known | None = None, *elsewhere: Registered
 
 def test_a_new_name_is_added() -> None:
     asked = schedule()
-    assert brought(definition(asked, release="1")) == Defined(
+    assert brought(definition(asked, app_version="1")) == Defined(
         "nightly", Result.ADDED, Known(asked, asked, "shop", "1"), restarts=True
     )
 
@@ -66,7 +66,7 @@ def test_new_code_is_taken_over_and_an_interval_keeps_its_beat() -> None:
 
 def test_a_deploy_that_leaves_the_timing_alone_keeps_the_progress() -> None:
     for changes in ({}, {"payload": b'{"a":1}'}, {"queue": "reports"}):
-        after = brought(definition(schedule(**changes), release="2"), known(release="1"))
+        after = brought(definition(schedule(**changes), app_version="2"), known(app_version="1"))
         assert (after.result, after.restarts) == (Result.UPDATED, False)
 
 
@@ -122,26 +122,26 @@ def test_code_that_ends_a_schedule_in_the_past_ends_the_stored_one() -> None:
 # Releases
 
 
-def test_the_highest_release_wins_and_without_one_the_last_start() -> None:
+def test_the_highest_version_wins_and_without_one_the_last_start() -> None:
     code = schedule(queue="new")
     newer, older = Registered(("nightly",), "1.10"), Registered(("nightly",), "1.8")
-    assert brought(definition(code, release="1.9"), known(release="1.10"), older, newer).result is Result.OLDER
-    assert brought(definition(code, release="1.10"), known(release="1.9")).result is Result.UPDATED
-    assert brought(definition(code), known(release="1.9")).result is Result.UPDATED
-    assert brought(definition(code, release="1.9"), known()).result is Result.UPDATED
+    assert brought(definition(code, app_version="1.9"), known(app_version="1.10"), older, newer).result is Result.OLDER
+    assert brought(definition(code, app_version="1.10"), known(app_version="1.9")).result is Result.UPDATED
+    assert brought(definition(code), known(app_version="1.9")).result is Result.UPDATED
+    assert brought(definition(code, app_version="1.9"), known()).result is Result.UPDATED
 
 
-def test_a_release_that_no_live_process_runs_does_not_count() -> None:
+def test_a_version_that_no_live_process_runs_does_not_count() -> None:
     live = (Registered(("nightly",), "1.9"), Registered(("nightly",), None), Registered(("nightly",), "1.8"))
-    after = brought(definition(schedule(queue="old"), release="1.9"), known(release="1.10"), *live)
+    after = brought(definition(schedule(queue="old"), app_version="1.9"), known(app_version="1.10"), *live)
     assert after.known is not None
-    assert (after.result, after.known.release, after.known.schedule.queue) == (Result.UPDATED, "1.9", "old")
-    assert brought(definition(release="1.9"), known(release="1.10")).result is Result.RETIRED
+    assert (after.result, after.known.app_version, after.known.schedule.queue) == (Result.UPDATED, "1.9", "old")
+    assert brought(definition(app_version="1.9"), known(app_version="1.10")).result is Result.RETIRED
 
 
 @given(st.lists(st.text("0123456789.-abv", max_size=6), min_size=2, max_size=3))
-def test_releases_have_an_order(releases: list[str]) -> None:
-    one, other, *_ = releases
+def test_versions_have_an_order(versions: list[str]) -> None:
+    one, other, *_ = versions
     assert not is_older(one, one)
     assert not (is_older(one, other) and is_older(other, one))
     assert not is_older(None, one)
@@ -159,7 +159,7 @@ def test_another_live_process_that_registers_it_prevents_that() -> None:
     assert brought(definition(), known(), Registered(("nightly",))).result is Result.PENDING
 
 
-def test_an_older_release_and_another_application_retire_nothing() -> None:
-    assert brought(definition(release="1"), known(release="2"), Registered((), "2")).result is Result.OLDER
+def test_an_older_version_and_another_application_retire_nothing() -> None:
+    assert brought(definition(app_version="1"), known(app_version="2"), Registered((), "2")).result is Result.OLDER
     assert bring_in(definition(application="other"), {"nightly": known()}, ()) == []
     assert bring_in(definition(), {"nightly": Known(schedule())}, ()) == []

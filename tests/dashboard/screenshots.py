@@ -19,7 +19,7 @@ from demora.core.access import Scope
 from demora.dashboard.access import Access
 from demora.dashboard.asgi import Dashboard
 from demora.engines.sqlite.engine import SqliteStore
-from demora.runtime.front import PLACE
+from demora.runtime.front import DASHBOARD
 from demora.settings import Settings
 from tests.clock import TestClock
 from tests.dashboard.chromium import chromium, serving
@@ -91,7 +91,7 @@ class Mounted:
         self._dashboard = dashboard
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        await self._dashboard({**scope, "root_path": PLACE}, receive, send)
+        await self._dashboard({**scope, "root_path": DASHBOARD}, receive, send)
 
 
 async def shoot(
@@ -109,10 +109,10 @@ async def shoot(
     await context.clock.set_fixed_time(now)
     page = await context.new_page()
     for name, path in pages.items():
-        await _ready(page, f"{site}{PLACE}{path}")
+        await _ready(page, f"{site}{DASHBOARD}{path}")
         await page.screenshot(path=f"{stem}-{name}.png", full_page=viewport["width"] < 500)
     for name, (path, button) in DIALOGS.items() if dialogs else ():
-        await _ready(page, f"{site}{PLACE}{path}")
+        await _ready(page, f"{site}{DASHBOARD}{path}")
         await page.get_by_role("button", name=button).first.click()
         await page.locator("#dialog h2").wait_for()
         await page.screenshot(path=f"{stem}-dialog-{name}.png")

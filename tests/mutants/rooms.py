@@ -183,14 +183,14 @@ BARE_ROOMS = (
     Mutant(
         "a schedule is changed by nobody",
         "api/operations/schedules.py",
-        'change_schedule(ask.path["name"], by=ask.by,',
-        'change_schedule(ask.path["name"], by="HTTP",',
+        'change_schedule(call.path["name"], by=call.by,',
+        'change_schedule(call.path["name"], by="HTTP",',
         "tests/api/test_schedules.py",
     ),
     Mutant(
         "a queue that is paused over HTTP does not say by whom",
         "api/operations/queues.py",
-        "request.reason, by=ask.by))",
+        "request.reason, by=call.by))",
         'request.reason, by="HTTP"))',
         OUTCOMES,
     ),

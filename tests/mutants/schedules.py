@@ -29,14 +29,14 @@ SCHEDULES = (
     Mutant(
         "the client does not say which schedules are over",
         "client/schedules.py",
-        "release, over=tuple(over.values())",
-        "release",
+        "app_version, over=tuple(over.values())",
+        "app_version",
         CLIENT,
     ),
     Mutant(
         "a release that no live process runs stays the newest for ever",
         "core/schedules/definitions.py",
-        "    newest = not any(is_older(definition.release, one.release) for one in elsewhere)",
+        "    newest = not any(is_older(definition.app_version, one.app_version) for one in elsewhere)",
         "    newest = False",
         DEFINITIONS,
     ),
@@ -119,7 +119,7 @@ SCHEDULES = (
     ),
     Mutant(
         "a webhook does not tell the fire time",
-        "engines/sqlite/changes.py",
+        "engines/sql/columns.py",
         "        slot_at=time(slot_at),\n",
         "",
         FIRE + " -k sqlite-memory",

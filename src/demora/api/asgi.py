@@ -17,7 +17,7 @@ from .budget import Budget, Share
 from .callers import ByHost, ByKeys, Caller, Callers, HostAccess, check_access
 from .headers import RequestHeaders
 from .http_server.connection import ANSWERED
-from .operations.operation import PROBLEM, Ask, MetricsText, Operation, Reply
+from .operations.operation import PROBLEM, ApiCall, MetricsText, Operation, Reply
 from .reading import ClientGone, decode_body, decode_query, read_body, takes_gzip
 from .request_ids import request_id
 from .routes import ROUTES
@@ -110,15 +110,15 @@ class _Resource:
         service = self._service
         caller = await service.callers.admit(scope, headers, operation.scope)
         with service.budget.share() as share:
-            ask = await self._ask(operation, scope, headers, receive, caller, share)
+            call = await self._read_call(operation, scope, headers, receive, caller, share)
             try:
-                reply = await operation.call(ask)
+                reply = await operation.call(call)
             except Invalid as problem:
                 raise as_sent(problem) from None
-            del ask  # and with it the body
+            del call  # and with it the body
             await _send(reply, scope, headers, send, share)
 
-    async def _ask(
+    async def _read_call(
         self,
         operation: Operation,
         scope: Scope,
@@ -126,13 +126,13 @@ class _Resource:
         receive: Receive,
         caller: Caller,
         share: Share,
-    ) -> Ask:
+    ) -> ApiCall:
         body, service = None, self._service
         query = decode_query(scope["query_string"], operation.query)
         if operation.takes is not None:
             body = decode_body(await read_body(headers, receive, operation.most, share), headers, operation.takes)
         allowed = functools.partial(service.callers.still_admits, scope, operation.scope) if operation.scope else None
-        return Ask(  # in the order of its fields: names would take longer than all the rest
+        return ApiCall(  # in the order of its fields: names would take longer than all the rest
             service.app,
             scope["path_params"],
             headers,

@@ -107,7 +107,7 @@ async def allowed_by(ask_host: HostAccess, request: Request) -> Allowed:
     answer = ask_host(request)
     granted: Granted = await answer if inspect.isawaitable(answer) else answer
     if isinstance(granted, tuple) and len(granted) == 2 and not isinstance(granted[1], Scope):
-        scopes, name = granted  # what is no `Scope` is a name, however it reads: a user may be called admin
+        scopes, name = granted  # any text is a name here, also `admin`: only a `Scope` is a scope
         return Allowed(_scopes(scopes), name[:LONGEST_NAME] or None)
     return Allowed(_scopes(granted), None)
 

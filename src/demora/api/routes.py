@@ -47,7 +47,7 @@ from ..wire.worker_protocol import (
 from . import reference_page
 from .openapi import describe
 from .operations import events, jobs, metrics, queues, schedules, workers
-from .operations.operation import Ask, Operation, Reply
+from .operations.operation import ApiCall, Operation, Reply
 from .reading import ONE_BATCH
 
 _JOBS, _JOB, _QUEUES = "/api/v1/jobs", "/api/v1/jobs/{id}", "/api/v1/queues"
@@ -62,13 +62,13 @@ _IF_MATCH = {"If-Match": "The ETag of the job as you have read it: 412 if it has
 _LAST_EVENT = {"Last-Event-ID": "The id of the last event that you have heard: the ends since then come first."}
 
 
-async def show_openapi(ask: Ask) -> Reply:
+async def show_openapi(call: ApiCall) -> Reply:
     """Describe every route (OpenAPI 3.1)."""
-    servers = {"servers": [{"url": ask.base}]} if ask.base else {}
+    servers = {"servers": [{"url": call.base}]} if call.base else {}
     return Reply(200, _document() | servers, compressible=True)
 
 
-async def show_docs(ask: Ask) -> Reply:
+async def show_docs(call: ApiCall) -> Reply:
     """Show this reference as a page for people."""
     return Reply(200, _page(), reference_page.HEADERS, reference_page.HTML, compressible=True)
 

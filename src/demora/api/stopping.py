@@ -9,10 +9,10 @@ from ..system.stop_signals import hear_stop_signals
 
 
 class Stopping:
-    """Whether the service stops. It tells each request that waits by a callback, which costs less than a task for each.
+    """Knows whether the service stops, and then calls back each request that waits. That costs less than a task for each.
 
-    With `by_signals`, those of a loop are told when the process gets a stop signal. The server of a host application waits
-    for all requests before it tells the application that it stops, and requests that wait would keep it waiting.
+    With `by_signals`, it does so when the process gets a stop signal. The server of a host application waits for all
+    requests before it tells the application to stop, so requests that wait would delay the stop.
     """
 
     def __init__(self, *, by_signals: bool = False) -> None:

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from ..core.access import ApiKey, Scope, check_limits
-from ..wire.keys import key_view, made_key_view
+from ..wire.api_keys import key_view, made_key_view
 from . import output
 from .opening import app_to_look_at, existing, opened
 from .options import SPAN, as_json, asynchronous, whole_key_id

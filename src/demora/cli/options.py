@@ -165,7 +165,7 @@ _PART = re.compile(r"[0-9a-f]+")
 
 
 async def whole_id(client: Client, typed: str) -> str:
-    """Return the id that begins with what was typed or, among the newest jobs, ends with it.
+    """Return the id that begins with the typed text or, among the newest jobs, ends with it.
 
     Fails if several ids do, and raises `JobNotFound` if none does. A whole id is returned as it is.
     """
@@ -182,17 +182,17 @@ async def whole_id(client: Client, typed: str) -> str:
 
 
 async def whole_key_id(client: Client, typed: str) -> str:
-    """Return the id of the API key that begins with what was typed; what was typed if none does."""
+    """Return the id of the API key that begins with the typed text, or that text if none does."""
     return _only(typed, [key.id for key in (await client.keys.list()).keys])
 
 
 async def whole_secret_id(client: Client, typed: str) -> str:
-    """Return the id of the webhook secret that begins with what was typed; what was typed if none does."""
+    """Return the id of the webhook secret that begins with the typed text, or that text if none does."""
     return _only(typed, [secret.id for secret in (await client.webhooks.secrets()).secrets])
 
 
 async def whole_worker_id(client: Client, typed: str) -> str:
-    """Return the id of the worker that begins with what was typed; what was typed if none does."""
+    """Return the id of the worker that begins with the typed text, or that text if none does."""
     return _only(typed, [worker.id for worker in await client.registered_workers()])
 
 

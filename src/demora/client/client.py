@@ -1,7 +1,7 @@
 """`Client`: everything that a caller may ask of demora. Python code, the HTTP service, the dashboard and the command line
 use it.
 
-The verbs on single jobs are here. The others belong to parts, one file each, of which the client is composed.
+The verbs on single jobs are here. All others are in the parts of the client, one file each.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ from .queues import MOST_PER_PAGE, Queues
 from .recovery import Recovery
 from .remote_workers import RemoteWorkers
 from .schedules import Schedules
-from .statistics import Measurements
+from .statistics import Statistics
 from .webhooks import Webhooks
 
 T = TypeVar("T")
@@ -92,9 +92,10 @@ class Client:
         self._offer_many_jobs(bulk, counts)
         self._offer_recovery(Recovery(store, registry.retry_state))
         self._offer_diagnostics(diagnostics)
-        self._offer_statistics(Measurements(store, counts, diagnostics))
+        self._offer_statistics(Statistics(store, counts, diagnostics))
 
-    # The verbs of the parts are verbs of the client.
+    # Each verb of these parts is also a verb of the client. They are listed by name, so that type checkers and editors know
+    # them; `remote_client` replaces some of them.
 
     def _offer_queues(self, queues: Queues) -> None:
         self.queues, self.queues_page, self.queue = queues.queues, queues.queues_page, queues.queue
@@ -134,12 +135,12 @@ class Client:
         self.evidence, self.end_audit = diagnostics.evidence, diagnostics.end_audit
         self.compare_line, self.rebuild_line = diagnostics.compare_line, diagnostics.rebuild_line
 
-    def _offer_statistics(self, measurements: Measurements) -> None:
-        self.metrics_overview, self.metrics_queues = measurements.metrics_overview, measurements.metrics_queues
-        self.metrics_types, self.metrics_workers = measurements.metrics_types, measurements.metrics_workers
-        self.pace_history = measurements.pace_history
-        self.flow, self.flow_of_queue = measurements.flow, measurements.flow_of_queue
-        self.flow_of_queues = measurements.flow_of_queues
+    def _offer_statistics(self, statistics: Statistics) -> None:
+        self.metrics_overview, self.metrics_queues = statistics.metrics_overview, statistics.metrics_queues
+        self.metrics_types, self.metrics_workers = statistics.metrics_types, statistics.metrics_workers
+        self.pace_history = statistics.pace_history
+        self.flow, self.flow_of_queue = statistics.flow, statistics.flow_of_queue
+        self.flow_of_queues = statistics.flow_of_queues
 
     def use(self, part: object) -> None:
         """Use the verbs of another part in the place of those with the same names."""

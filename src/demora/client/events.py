@@ -222,7 +222,7 @@ class EventReader:
 
 
 class _Looks:
-    """Reads what is new in the database, and remembers the previous reading."""
+    """Reads the changes in the database since its previous reading."""
 
     def __init__(
         self,

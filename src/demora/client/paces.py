@@ -11,6 +11,7 @@ from ..core.job import Job
 from ..core.pace import (
     EVERY_QUEUE,
     USUAL_PACE,
+    DelayedStats,
     Pace,
     PaceRequest,
     check_paced,
@@ -21,7 +22,7 @@ from ..core.pace import (
 )
 from ..core.spans import from_ms, to_ms
 from ..errors import Invalid, JobNotFound
-from ..store.paces import BY_SETTINGS, DelayedStats, PaceChange, PaceStore, Pacing
+from ..store.paces import BY_SETTINGS, PaceChange, PaceStore, Pacing
 from ..system import notices
 from ..system.log_limit import is_watched
 from .why import Why, explain

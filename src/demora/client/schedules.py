@@ -76,9 +76,9 @@ class Schedules:
     ) -> StoredSchedule:
         """Store a schedule that adds jobs of this type: `cron="0 3 * * *"` or `every="90s"` or `at=[…]`.
 
-        Other values are `timezone`, `overlap`, `missed`, `jitter`, `start_at`, `end_at` and the options of its jobs. What is
-        left out has the default of the type, else the usual value. `Invalid` names a value that is wrong, `ScheduleTaken` a
-        name that exists; then nothing is stored.
+        Other values are `timezone`, `overlap`, `missed`, `jitter`, `start_at`, `end_at` and the options of its jobs. A
+        value that is left out has the default of the type, or else the usual one. `Invalid` names a value that is wrong,
+        `ScheduleTaken` a name that exists; then nothing is stored.
         """
         request = make_schedule_request({"type": type, "payload": {} if payload is None else payload, **values})
         stored = await self._store.add(self.checked_schedule(name, request), origin=origin, by=by)
@@ -189,18 +189,18 @@ class Schedules:
         return BackfillResult(result.added, sorted([*had, *result.had]))
 
     async def define_schedules(
-        self, application: str, process_id: str, requests: Mapping[str, ScheduleRequest], *, release: str | None = None
+        self, application: str, process_id: str, requests: Mapping[str, ScheduleRequest], *, app_version: str | None = None
     ) -> bool:
         """Bring the schedules in the code of an application into the database, and log what became of each.
 
         Returns whether that must be done again later, because another live process still registers a schedule that this code
-        no longer has, or is of a newer release. Of a repetition only what has changed is logged.
+        no longer has, or is of a newer version. Of a repetition only what has changed is logged.
         """
         over = {name: made for name, request in requests.items() if (made := self._over(name, request)) is not None}
         rest = {name: request for name, request in requests.items() if name not in over}
         schedules = tuple(self.checked_schedule(name, request) for name, request in rest.items())
         results = await self._store.define(
-            Definition(application, process_id, schedules, release, over=tuple(over.values()))
+            Definition(application, process_id, schedules, app_version, over=tuple(over.values()))
         )
         before, self._defined[process_id] = self._defined.get(process_id, []), results
         for one in results:

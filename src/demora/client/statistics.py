@@ -1,9 +1,9 @@
-"""Metrics: what became of runs in the last hour, day or week, how late and how long they were, and what a pace did.
+"""Statistics: what became of runs in the last hour, day or week, how late and how long they were, and what a pace did.
 
 All callers of one event loop share a reading. It is reused for a second, or for 20 times as long as it took.
 
-What is kept of a reading is small, however many queues and types there are: the points of all runs, and those of the hundred
-or so queues and types with the most runs. Others are read when they are asked for by name.
+A reading is kept as a `Digest`. Its size is bounded, even with many queues and types: it has the points of all runs, and
+those of about a hundred queues and types with the most runs. Others are read when a caller names them.
 """
 
 import asyncio
@@ -209,8 +209,8 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Digest(msgspec.Struct, frozen=True):
-    """What is kept of a reading: all runs, and those of queues and types. If there are more of them than are kept, it is
-    `crowded`. `queue_names` and `type_names` say how many there are, as far as they were counted."""
+    """A reading as it is kept: all runs, and those of queues and types. If it lacks some of these, it is `crowded`.
+    `queue_names` and `type_names` say how many there are, as far as they were counted."""
 
     now: datetime
     stretch: Stretch
@@ -225,7 +225,7 @@ class Digest(msgspec.Struct, frozen=True):
 Asked = tuple[Stretch, frozenset[str], frozenset[str]]  # queues and types
 
 
-class Measurements:
+class Statistics:
     """Reads the metrics of one store. Counts of jobs come from `counts`, which `stats` shares."""
 
     def __init__(self, store: Store, counts: Counts, diagnostics: Diagnostics) -> None:
@@ -394,8 +394,8 @@ class Measurements:
             return Health("unhealthy", "the database does not answer or refuses writes", 0)
 
     async def _added_in(self, minutes: list[datetime]) -> dict[datetime, int]:
-        """Count the jobs added in each minute, the newest first, as far as the time reaches. What was counted of a minute
-        that is over stands, so a job that was deleted since still counts."""
+        """Count the jobs added in each minute, the newest first, as far as the time reaches. A minute that is over
+        is counted once, so a job that was deleted since then still counts."""
         now = asyncio.get_running_loop().time
         until, open_since = now() + COUNT_FOR, minutes[-1] - MINUTE
         for minute in reversed(minutes):
@@ -416,7 +416,7 @@ def read_stretch(span: str) -> Stretch:
 
 
 def digest_of(series: Series, *, crowded: bool = False, known: tuple[int, int] | None = None) -> Digest:
-    """Return what is kept of a reading that has ended: points instead of histograms."""
+    """Return the digest of a reading that has ended: points instead of histograms."""
     series.end()
 
     def part(steps: Steps, depths: Depths) -> Part:

@@ -158,6 +158,19 @@ class Plan(msgspec.Struct, frozen=True):
     states: tuple[PaceState, ...] = ()
 
 
+class DelayedStats(msgspec.Struct, frozen=True):
+    """The delayed jobs of a queue with a pace: how many there are, are due, and are due within the hour; how many are due
+    and wait until the gap is over; the seconds until the next release, None if no job is delayed; and the seconds since the
+    last release, None if there was none."""
+
+    total_delayed: int
+    ready_now: int
+    ready_in_hour: int
+    waiting_for_gap: int
+    next_release_in_seconds: float | None
+    time_since_last_release_seconds: float | None
+
+
 USUAL_PACE = Pace()
 USUAL_RAPID = Rate(timedelta(seconds=30), 5)
 
@@ -213,6 +226,26 @@ def next_release(rate: Rate, state: PaceState, now: int, first_due: int) -> int:
 def forecast(rate: Rate, state: PaceState, now: int, nth: int) -> int:
     """Estimate when the `nth` held job (the first is 1) is released, if the mode and the jobs before it do not change."""
     return next(islice(_upcoming(rate, state, now), nth - 1, None))
+
+
+def delayed_stats(
+    rate: Rate, state: PaceState, now: int, first_due: int | None, *, held: int, coming: int, soon: int
+) -> DelayedStats:
+    """Return the figures of a queue with `held` jobs that are due and `coming` ones that are due later, of which `soon` are
+    due within the hour. `first_due` is when the first of them is due."""
+    dues = [now] * min(held, rate.reach)
+    if held and first_due is not None:
+        dues[0] = first_due  # it may use a release time that has passed; of the others that is unknown
+    usable, last = len(plan(rate, state, now, dues).release_times), state.released_at
+    next_at = None if first_due is None else next_release(rate, state, now, first_due)
+    return DelayedStats(
+        total_delayed=held + coming,
+        ready_now=held,
+        ready_in_hour=soon,
+        waiting_for_gap=held - usable,
+        next_release_in_seconds=None if next_at is None else (next_at - now) / 1000,
+        time_since_last_release_seconds=None if last is None else max(now - last, 0) / 1000,
+    )
 
 
 def _upcoming(rate: Rate, state: PaceState, now: int) -> Iterator[int]:

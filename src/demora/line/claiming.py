@@ -33,8 +33,8 @@ _Which = tuple[frozenset[str] | None, frozenset[str] | None]  # the queues and t
 
 
 class ClaimTimes:
-    """What is known about the claims of one set of queues and types: when the SQL store was last asked alone, by the loop's
-    clock; when a pace may release a job next, and when a parked job is due, in microseconds of the database's clock."""
+    """Times for the claims of one set of queues and types: when a claim last asked the SQL store alone, by the loop's clock;
+    when a pace may release a job next, and when a parked job is due, in microseconds of the database's clock."""
 
     __slots__ = ("parked_at", "release_at", "sql_claimed_at")
 

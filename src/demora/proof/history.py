@@ -52,7 +52,7 @@ class HandlerEvent(msgspec.Struct, frozen=True, tag_field="source", tag="handler
 class WorldEvent(msgspec.Struct, frozen=True, tag_field="source", tag="world", omit_defaults=True):
     """An intervention in the system: a fault by its name, `healed` when all faults are over, `drained` when the queues had
     time to empty. `rescued` is no fault: a safety net, named in `detail`, found a job that it should not have had to find.
-    `at` is a time of the database's clock. `boot` is a time of the clock that SQL events have as `boot`, which nobody sets;
+    `at` is a time of the database's clock. `boot` is a time of the clock that SQL events have as `boot`, which is never set;
     give it for all interventions if one of them sets the database's clock."""
 
     kind: str

@@ -91,7 +91,7 @@ def rescues(
 
 
 def _clock_of(world: Sequence[WorldEvent]) -> Clock:
-    """The clock that nobody sets, if all events have its time."""
+    """The clock that is never set, if all events have its time."""
     return WALL if any(event.boot is None for event in world) else BOOT
 
 

@@ -319,7 +319,7 @@ class NotOffered:
 
 
 class SomeKeys(NotOffered):
-    """The API keys of a service: a worker over HTTP counts as one of a service that has some."""
+    """Stands for the API keys of a service. A worker over HTTP assumes that the service has some."""
 
     async def find(self, id: str) -> KeyLookup:
         return KeyLookup(None, any=True, now=datetime.now(UTC))

@@ -11,7 +11,7 @@ from ..api import Api
 from ..api.request_ids import request_id, with_id
 from ..dashboard.asgi import Dashboard
 
-PLACE = "/dashboard"
+DASHBOARD = "/dashboard"
 
 
 class Front:
@@ -30,10 +30,10 @@ class Front:
             await self._api(scope, receive, send)
             return
         root, path = self._root or scope.get("root_path", ""), _below(scope["path"], self._root)
-        if self._dashboard is not None and (path == PLACE or path.startswith(f"{PLACE}/")):
-            await self._dashboard({**scope, "path": root + path, "root_path": root + PLACE}, receive, send)
+        if self._dashboard is not None and (path == DASHBOARD or path.startswith(f"{DASHBOARD}/")):
+            await self._dashboard({**scope, "path": root + path, "root_path": root + DASHBOARD}, receive, send)
         elif self._dashboard is not None and path == "/" and scope["method"] == "GET" and _is_browser(scope):
-            await _redirect(root + PLACE, with_id(send, request_id(Headers(scope=scope))))
+            await _redirect(root + DASHBOARD, with_id(send, request_id(Headers(scope=scope))))
         else:
             await self._api({**scope, "path": root + path, "root_path": root} if root else scope, receive, send)
 

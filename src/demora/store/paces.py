@@ -12,7 +12,17 @@ from typing import Protocol
 import msgspec
 
 from ..core.job import Job
-from ..core.pace import USUAL_PACE, Pace, PaceRequest, PaceState, Rate, Release, next_release, plan
+from ..core.pace import (
+    USUAL_PACE,
+    DelayedStats,
+    Pace,
+    PaceRequest,
+    PaceState,
+    Rate,
+    Release,
+    delayed_stats,
+    next_release,
+)
 from ..core.spans import from_ms, to_ms
 from ..core.workers import Running, WorkerRecord
 from .jobs import Pause
@@ -32,19 +42,6 @@ class Released(msgspec.Struct, frozen=True):
     jobs: list[Release]
     next_in: timedelta | None
     paced: bool
-
-
-class DelayedStats(msgspec.Struct, frozen=True):
-    """The delayed jobs of a queue with a pace: how many there are, are due, and are due within the hour; how many are due
-    and wait until the gap is over; the seconds until the next release, None if no job is delayed; and the seconds since the
-    last release, None if there was none."""
-
-    total_delayed: int
-    ready_now: int
-    ready_in_hour: int
-    waiting_for_gap: int
-    next_release_in_seconds: float | None
-    time_since_last_release_seconds: float | None
 
 
 class Pacing(msgspec.Struct, frozen=True):
@@ -82,19 +79,10 @@ class Pacing(msgspec.Struct, frozen=True):
 
     @property
     def stats(self) -> DelayedStats:
-        now, last = to_ms(self.now), self.state.released_at
-        dues = [now] * min(self.held, self.rate.reach)
-        if self.held and self.first_due_at is not None:
-            dues[0] = to_ms(self.first_due_at)  # it may use a release time that has passed; of the others that is unknown
-        usable = len(plan(self.rate, self.state, now, dues).release_times)
-        release = self.next_release_at
-        return DelayedStats(
-            total_delayed=self.held + self.coming,
-            ready_now=self.held,
-            ready_in_hour=self.soon,
-            waiting_for_gap=self.held - usable,
-            next_release_in_seconds=None if release is None else (release - self.now).total_seconds(),
-            time_since_last_release_seconds=None if last is None else max(now - last, 0) / 1000,
+        """The figures of its delayed jobs."""
+        first_due = None if self.first_due_at is None else to_ms(self.first_due_at)
+        return delayed_stats(
+            self.rate, self.state, to_ms(self.now), first_due, held=self.held, coming=self.coming, soon=self.soon
         )
 
 

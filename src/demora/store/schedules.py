@@ -54,7 +54,7 @@ class Origin(Enum):
 class StoredSchedule(msgspec.Struct, frozen=True):
     """A schedule as the store keeps it.
 
-    `defined` is what the code of its `application` says, at that `release`; it differs from `schedule` where a person
+    `defined` is what the code of its `application` says, in its `app_version`; it differs from `schedule` where a person
     changed it since. `changed_by` is who made the last such change. `run_count` counts the jobs of fire times; `last_job_id`
     is the newest of them, and `last_status` its status while it exists. Records up to `forgotten_to` are no longer kept.
     """
@@ -66,7 +66,7 @@ class StoredSchedule(msgspec.Struct, frozen=True):
     changed_by: str | None = None
     defined: Schedule | None = None
     application: str | None = None
-    release: str | None = None
+    app_version: str | None = None
     last_run_at: datetime | None = None
     last_job_id: str | None = None
     last_status: Status | None = None
@@ -154,7 +154,7 @@ class ScheduleStore(Protocol):
         """Bring the schedules of an application's code into the database, and return what became of each.
 
         `core.schedules.definitions.bring_in` decides, in the transaction that reads the schedules and writes the result. The
-        process registers these names and its release: while it is live, others do not retire the names, and an older release
+        process registers these names and its version: while it is live, others do not retire the names, and an older version
         does not define them. If a name is `pending` or `older`, the process defines again later. `known` of an added
         schedule is recorded now. A schedule that `same` describes is not written. A schedule of `Definition.over` stays with
         its records and its last fire time, but is not added.

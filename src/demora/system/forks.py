@@ -82,8 +82,8 @@ def _leave(loop: asyncio.AbstractEventLoop) -> None:
     """Let the forking coroutine run on in the child until it returns or awaits, and then exit.
 
     The child must run nothing else of the worker's loop: callbacks that are ready could answer callers a second time, and
-    parent and child share the descriptor by which the loop hears of its sockets. No loop can be asked to drop what is
-    ready, so the exit comes with the return of the task's outermost coroutine; a profile function sees every return.
+    parent and child share the descriptor by which the loop hears of its sockets. No loop can drop its ready
+    callbacks, so the exit comes with the return of the task's outermost coroutine; a profile function sees every return.
     """
     outermost = _outermost_coroutine(sys._getframe())
     if outermost is None:  # forked by a plain callback, such as one of `call_soon`

@@ -459,7 +459,7 @@ def schedule_defined(name: str, result: str, kept: tuple[str, ...]) -> None:
         case "taken":
             words = "schedule {name} is not defined: its name belongs to a person or another application; choose another"
         case "older":
-            words = "schedule {name} stays as a newer release has defined it, while processes of that run"
+            words = "schedule {name} stays as a newer version has defined it, while processes of that version run"
         case "retired":
             words = "schedule {name} is removed: the code of this application no longer has it"
         case "pending":

@@ -1,4 +1,4 @@
-"""The trials: each gives a worker jobs, disturbs it, and compares what the service then knows with what is promised.
+"""The trials: each gives a worker jobs, disturbs it, and compares the jobs of the service with the promises.
 
 The worker under trial runs these types: `example.sum` returns the sum of `numbers`, `example.sleep` sleeps for `ms` and
 stops when it is told to, and `example.fail` fails, for good if `permanent` is true.

@@ -16,7 +16,7 @@ from ..budget import Share
 from ..reading import ClientGone, disconnected
 from ..stopping import Stopping
 from ..waiting import WaitingRequest
-from .operation import Ask, Reply
+from .operation import ApiCall, Reply
 
 EVENT_STREAM = "text/event-stream"
 COMMENT_EVERY = 15.0  # seconds: proxies close a connection that is silent for a minute
@@ -26,16 +26,16 @@ _HEADERS = {"x-accel-buffering": "no"}  # a proxy must not collect events
 _encode = msgspec.json.Encoder().encode
 
 
-async def hear_events(ask: Ask) -> Reply:
+async def hear_events(call: ApiCall) -> Reply:
     """Send events of jobs and queues as they happen, as server-sent events; with `Last-Event-ID`, first the ends since."""
-    client = await ask.client()
-    last = ask.headers.get("last-event-id")
+    client = await call.client()
+    last = call.headers.get("last-event-id")
     if last is not None and len(last) > LONGEST_POSITION:
         last = ""  # no position at all: the listener gets a reset
-    stream = client.events(**ask.query.options(), after=last)
-    if ask.head_only:
+    stream = client.events(**call.query.options(), after=last)
+    if call.head_only:
         return Reply(200, b"", _HEADERS, EVENT_STREAM)
-    place = ask.waits.take(ask.key)
+    place = call.waits.take(call.key)
     try:
         await stream.begin()
     except BaseException:
@@ -45,9 +45,9 @@ async def hear_events(ask: Ask) -> Reply:
         *(200, None, _HEADERS, EVENT_STREAM),
         stream=stream,
         place=place,
-        receive=ask.receive,
-        stopping=ask.stopping,
-        still_allowed=ask.still_allowed,
+        receive=call.receive,
+        stopping=call.stopping,
+        still_allowed=call.still_allowed,
     )
 
 

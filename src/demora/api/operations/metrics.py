@@ -9,39 +9,39 @@ import msgspec
 from ...core.spans import timestamp
 from ...errors import MetricsNotInstalled
 from ...wire.requests import MetricsQuery, NamedMetricsQuery
-from .operation import Ask, Reply
+from .operation import ApiCall, Reply
 
 TEXT = "text/plain"
 
 
-async def show_metrics(ask: Ask) -> Reply:
+async def show_metrics(call: ApiCall) -> Reply:
     """Write the metrics of this process and the number of jobs by queue and state, for Prometheus."""
-    if ask.metrics is None:
+    if call.metrics is None:
         raise MetricsNotInstalled
-    return Reply(200, await ask.metrics.text(await ask.client()), media=ask.metrics.media, compressible=True)
+    return Reply(200, await call.metrics.text(await call.client()), media=call.metrics.media, compressible=True)
 
 
-async def show_overview(ask: Ask) -> Reply:
+async def show_overview(call: ApiCall) -> Reply:
     """Show the jobs, the workers and the database now, and the outcomes of runs in the last hour, day or week."""
-    query: MetricsQuery = ask.query
-    return await _shown(await (await ask.client()).metrics_overview(query.span))
+    query: MetricsQuery = call.query
+    return await _shown(await (await call.client()).metrics_overview(query.span))
 
 
-async def show_queue_metrics(ask: Ask) -> Reply:
+async def show_queue_metrics(call: ApiCall) -> Reply:
     """Show the outcomes of runs by queue, the busiest queues first."""
-    query: NamedMetricsQuery = ask.query
-    return await _shown(await (await ask.client()).metrics_queues(query.span, name=query.name, limit=query.limit))
+    query: NamedMetricsQuery = call.query
+    return await _shown(await (await call.client()).metrics_queues(query.span, name=query.name, limit=query.limit))
 
 
-async def show_type_metrics(ask: Ask) -> Reply:
+async def show_type_metrics(call: ApiCall) -> Reply:
     """Show the outcomes of runs by job type, the busiest types first."""
-    query: NamedMetricsQuery = ask.query
-    return await _shown(await (await ask.client()).metrics_types(query.span, name=query.name, limit=query.limit))
+    query: NamedMetricsQuery = call.query
+    return await _shown(await (await call.client()).metrics_types(query.span, name=query.name, limit=query.limit))
 
 
-async def show_worker_metrics(ask: Ask) -> Reply:
+async def show_worker_metrics(call: ApiCall) -> Reply:
     """Show the live workers, and how many of their slots run a job."""
-    return await _shown(await (await ask.client()).metrics_workers())
+    return await _shown(await (await call.client()).metrics_workers())
 
 
 async def _shown(metrics: msgspec.Struct) -> Reply:

@@ -1,4 +1,4 @@
-"""The parts of an operation: the request it gets (`Ask`), its answer, and its entry in the table of routes."""
+"""The parts of an operation: the call it gets, its answer, and its entry in the table of routes."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
@@ -24,7 +24,7 @@ LARGE_JOB, PLAIN_JOB = 2 * 1024 * 1024, 16 * 1024  # assumed bytes of one job, w
 SEARCH_LIMIT = timedelta(seconds=3)
 
 __all__ = ["JSON", "LARGE_JOB", "PAGE_BYTES", "PLAIN_JOB", "PROBLEM", "SEARCH_LIMIT"]
-__all__ += ["Ask", "Listing", "Operation", "Reply"]
+__all__ += ["ApiCall", "Listing", "Operation", "Reply"]
 
 
 class MetricsText(Protocol):
@@ -35,10 +35,10 @@ class MetricsText(Protocol):
     async def text(self, client: Client) -> bytes: ...
 
 
-class Ask(msgspec.Struct):
-    """A request whose path, query and body have the right types.
+class ApiCall(msgspec.Struct):
+    """A call of an operation: a request whose path, query and body have been read and have the right types.
 
-    `stopping` tells it when the service stops, `by` is the name of its key, `share` counts its bytes, `waits` counts the
+    `stopping` says when the service stops, `by` is the name of its key, `share` counts its bytes, `waits` counts the
     requests that wait, and `id` names the request in the log. `base` is the path that the API is mounted at.
     """
 
@@ -76,7 +76,7 @@ class Operation(msgspec.Struct, frozen=True):
     method: str
     path: str
     scope: Scope | None  # that a key must have; None: no key needed
-    call: Callable[[Ask], Awaitable[Reply]]
+    call: Callable[[ApiCall], Awaitable[Reply]]
     gives: Mapping[int, Any]  # a tuple if there are several possible shapes
     takes: type[msgspec.Struct] | None = None
     query: type[msgspec.Struct] = Nothing

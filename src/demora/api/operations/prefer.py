@@ -1,4 +1,4 @@
-"""The `Prefer` header (RFC 7240): how a caller wants to be answered. What the service does not know, it ignores."""
+"""The `Prefer` header (RFC 7240): how a caller wants to be answered. The service ignores unknown preferences."""
 
 import re
 from collections.abc import Iterator

@@ -13,7 +13,7 @@ from ...store.jobs import Queue
 from ...system import notices
 from ...wire.queues import RecoveryView, WorkersView, queue_view, recovered_view, stats_view, worker_view
 from ...wire.requests import DEFAULT_PACE, PaceBody, PauseRequest, QueueRequest, QueuesQuery, StatsQuery, of_pace
-from .operation import SEARCH_LIMIT, Ask, Listing, Reply
+from .operation import SEARCH_LIMIT, ApiCall, Listing, Reply
 
 HEALTH_LIMIT = 5.0  # seconds that the store has to answer
 
@@ -32,10 +32,10 @@ class Welcome(msgspec.Struct, frozen=True):
     health: str
 
 
-async def list_queues(ask: Ask) -> Reply:
+async def list_queues(call: ApiCall) -> Reply:
     """List all queues by name, with their counts and their order, page by page."""
-    query: QueuesQuery = ask.query
-    client = await ask.client()
+    query: QueuesQuery = call.query
+    client = await call.client()
     page = await client.queues_page(after=query.cursor, limit=query.limit, within=SEARCH_LIMIT)
     paces = {pacing.queue: pacing for pacing in await client.pacings()}
     history = await client.pace_history(paces.values())
@@ -43,43 +43,43 @@ async def list_queues(ask: Ask) -> Reply:
     return Reply(200, Listing("queues", shown, {"nextCursor": page.next}), compressible=True)
 
 
-async def get_queue(ask: Ask) -> Reply:
+async def get_queue(call: ApiCall) -> Reply:
     """Show a queue with its counts, its order and its pace; 404 if it does not exist."""
-    client, name = await ask.client(), ask.path["name"]
+    client, name = await call.client(), call.path["name"]
     return await _shown(client, Queue(name) if name == EVERY_QUEUE else await client.queue(name))
 
 
-async def change_queue(ask: Ask) -> Reply:
+async def change_queue(call: ApiCall) -> Reply:
     """Change the order, the retention or the pace of a queue; creates the queue if necessary. `*` has only a pace."""
-    request: QueueRequest = ask.body
-    name, options = check_paced(ask.path["name"]), request.options()
+    request: QueueRequest = call.body
+    name, options = check_paced(call.path["name"]), request.options()
     if name == EVERY_QUEUE and any(value not in (None, msgspec.UNSET) for value in options.values()):
         raise Invalid("name", "all queues together have only a pace; name a queue to change anything else")
-    client = await ask.client()
+    client = await call.client()
     if isinstance(request.pace, PaceBody):
         pace = request.pace.pace()
         try:
-            await client.set_pace(name, pace, by=ask.by)
+            await client.set_pace(name, pace, by=call.by)
         except Invalid as problem:  # together with the queue's current pace it is invalid
             raise of_pace(problem) from None
     elif request.pace == DEFAULT_PACE:
-        await client.use_default_pace(name, by=ask.by)
+        await client.use_default_pace(name, by=call.by)
     elif request.pace is None:
-        await client.take_pace_off(name, by=ask.by)
+        await client.take_pace_off(name, by=call.by)
     return await _shown(client, Queue(name) if name == EVERY_QUEUE else await client.set_queue(name, **options))
 
 
-async def pause_queue(ask: Ask) -> Reply:
+async def pause_queue(call: ApiCall) -> Reply:
     """Pause a queue: workers claim none of its jobs until it is resumed. Running jobs continue."""
-    request: PauseRequest = ask.body
-    client = await ask.client()
-    return await _shown(client, await client.pause(ask.path["name"], request.reason, by=ask.by))
+    request: PauseRequest = call.body
+    client = await call.client()
+    return await _shown(client, await client.pause(call.path["name"], request.reason, by=call.by))
 
 
-async def resume_queue(ask: Ask) -> Reply:
+async def resume_queue(call: ApiCall) -> Reply:
     """Resume a queue; 404 if it does not exist."""
-    client = await ask.client()
-    return await _shown(client, await client.resume(ask.path["name"]))
+    client = await call.client()
+    return await _shown(client, await client.resume(call.path["name"]))
 
 
 async def _shown(client: Client, queue: Queue) -> Reply:
@@ -88,43 +88,43 @@ async def _shown(client: Client, queue: Queue) -> Reply:
     return Reply(200, queue_view(queue, pacing, history.get(queue.name)))
 
 
-async def list_workers(ask: Ask) -> Reply:
+async def list_workers(call: ApiCall) -> Reply:
     """List the live workers."""
-    return Reply(200, WorkersView([worker_view(worker) for worker in await (await ask.client()).workers()]))
+    return Reply(200, WorkersView([worker_view(worker) for worker in await (await call.client()).workers()]))
 
 
-async def show_stats(ask: Ask) -> Reply:
+async def show_stats(call: ApiCall) -> Reply:
     """Count the jobs: ready (priority), delayed, processing and dead (dlq), in all and by queue."""
-    query: StatsQuery = ask.query
-    return Reply(200, stats_view(await (await ask.client()).stats(fresh=query.fresh)))
+    query: StatsQuery = call.query
+    return Reply(200, stats_view(await (await call.client()).stats(fresh=query.fresh)))
 
 
-async def recover(ask: Ask) -> Reply:
+async def recover(call: ApiCall) -> Reply:
     """Settle all lapsed leases without running a job, as the next claim of a worker would."""
-    recovered = await (await ask.client()).recover()
+    recovered = await (await call.client()).recover()
     return Reply(200, RecoveryView([recovered_view(job) for job in recovered]))
 
 
 _PLACES = ("/api/v1/jobs", "/api/v1/openapi.json", "/health/ready")
 
 
-async def welcome(ask: Ask) -> Reply:
+async def welcome(call: ApiCall) -> Reply:
     """Show the version of demora and its main routes."""
-    return Reply(200, Welcome("demora", __version__, *(ask.base + path for path in _PLACES)))
+    return Reply(200, Welcome("demora", __version__, *(call.base + path for path in _PLACES)))
 
 
-async def live(ask: Ask) -> Reply:
+async def live(call: ApiCall) -> Reply:
     """Answer that the process is alive."""
     return Reply(200, AliveView("alive"))
 
 
-async def ready(ask: Ask) -> Reply:
+async def ready(call: ApiCall) -> Reply:
     """Check whether jobs are accepted and run: 200 if healthy or degraded, 503 if the database cannot be written to."""
     try:
         async with asyncio.timeout(HEALTH_LIMIT):
-            return Reply(200, await (await ask.client()).health())
+            return Reply(200, await (await call.client()).health())
     except (StoreError, TimeoutError) as problem:
-        notices.request_failed("GET", "/health/ready", problem, ask.id)
+        notices.request_failed("GET", "/health/ready", problem, call.id)
         return Reply(503, Health("unhealthy", _unhealthy(problem), 0))
 
 

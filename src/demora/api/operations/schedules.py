@@ -13,76 +13,76 @@ from ...wire.requests import (
     ScheduleJobsQuery,
 )
 from ...wire.schedules import RunsView, preview_view, schedule_view, schedules_view
-from .operation import Ask, Reply
+from .operation import ApiCall, Reply
 
 
-async def list_schedules(ask: Ask) -> Reply:
+async def list_schedules(call: ApiCall) -> Reply:
     """List all schedules by name, page by page."""
-    query: QueuesQuery = ask.query
+    query: QueuesQuery = call.query
     if query.limit < 1:
         raise Invalid("limit", "must be at least 1")
-    found = await (await ask.client()).schedules(after=query.cursor, limit=query.limit + 1)
+    found = await (await call.client()).schedules(after=query.cursor, limit=query.limit + 1)
     return Reply(200, schedules_view(found, query.limit))
 
 
-async def add_schedule(ask: Ask) -> Reply:
+async def add_schedule(call: ApiCall) -> Reply:
     """Add a schedule; 409 if the name exists."""
-    request: NewSchedule = ask.body
-    added = await (await ask.client()).add_schedule(by=ask.by, **request.options())
+    request: NewSchedule = call.body
+    added = await (await call.client()).add_schedule(by=call.by, **request.options())
     return Reply(201, schedule_view(added))
 
 
-async def preview_schedule(ask: Ask) -> Reply:
+async def preview_schedule(call: ApiCall) -> Reply:
     """Check when a schedule would fire, and say it in words and times. Adds nothing."""
-    request: PreviewRequest = ask.body
-    return Reply(200, preview_view((await ask.client()).preview_schedule(count=request.count, **request.timing())))
+    request: PreviewRequest = call.body
+    return Reply(200, preview_view((await call.client()).preview_schedule(count=request.count, **request.timing())))
 
 
-async def get_schedule(ask: Ask) -> Reply:
+async def get_schedule(call: ApiCall) -> Reply:
     """Show a schedule; 404 if it does not exist."""
-    return Reply(200, schedule_view(await (await ask.client()).schedule(ask.path["name"])))
+    return Reply(200, schedule_view(await (await call.client()).schedule(call.path["name"])))
 
 
-async def change_schedule(ask: Ask) -> Reply:
+async def change_schedule(call: ApiCall) -> Reply:
     """Change a schedule. Its next run is computed from now; jobs that were added stay."""
-    request: ScheduleChange = ask.body
-    changed = await (await ask.client()).change_schedule(ask.path["name"], by=ask.by, **request.options())
+    request: ScheduleChange = call.body
+    changed = await (await call.client()).change_schedule(call.path["name"], by=call.by, **request.options())
     return Reply(200, schedule_view(changed))
 
 
-async def remove_schedule(ask: Ask) -> Reply:
+async def remove_schedule(call: ApiCall) -> Reply:
     """Delete a schedule. Its jobs stay."""
-    await (await ask.client()).remove_schedule(ask.path["name"])
+    await (await call.client()).remove_schedule(call.path["name"])
     return Reply(204)
 
 
-async def pause_schedule(ask: Ask) -> Reply:
+async def pause_schedule(call: ApiCall) -> Reply:
     """Pause a schedule: it does not fire until it is resumed, and runs that pass meanwhile are not missed."""
-    request: PauseRequest = ask.body
-    client = await ask.client()
-    return Reply(200, schedule_view(await client.pause_schedule(ask.path["name"], reason=request.reason, by=ask.by)))
+    request: PauseRequest = call.body
+    client = await call.client()
+    return Reply(200, schedule_view(await client.pause_schedule(call.path["name"], reason=request.reason, by=call.by)))
 
 
-async def resume_schedule(ask: Ask) -> Reply:
+async def resume_schedule(call: ApiCall) -> Reply:
     """Resume a schedule, from its next run after now."""
-    return Reply(200, schedule_view(await (await ask.client()).resume_schedule(ask.path["name"], by=ask.by)))
+    return Reply(200, schedule_view(await (await call.client()).resume_schedule(call.path["name"], by=call.by)))
 
 
-async def trigger_schedule(ask: Ask) -> Reply:
+async def trigger_schedule(call: ApiCall) -> Reply:
     """Add a job of a schedule now. The times at which it fires stay as they are."""
-    return Reply(201, job_view(await (await ask.client()).trigger_schedule(ask.path["name"])))
+    return Reply(201, job_view(await (await call.client()).trigger_schedule(call.path["name"])))
 
 
-async def list_next_runs(ask: Ask) -> Reply:
+async def list_next_runs(call: ApiCall) -> Reply:
     """List the next times at which a schedule fires, none if it is paused."""
-    query: RunsQuery = ask.query
-    client, name = await ask.client(), ask.path["name"]
+    query: RunsQuery = call.query
+    client, name = await call.client(), call.path["name"]
     runs = await client.next_runs(name, query.count)
     return Reply(200, RunsView((await client.schedule(name)).schedule.timezone, [timestamp(run) for run in runs]))
 
 
-async def list_schedule_jobs(ask: Ask) -> Reply:
+async def list_schedule_jobs(call: ApiCall) -> Reply:
     """List the jobs that a schedule has added, newest first."""
-    query: ScheduleJobsQuery = ask.query
-    page = await (await ask.client()).schedule_jobs(ask.path["name"], after=query.cursor, limit=query.limit)
+    query: ScheduleJobsQuery = call.query
+    page = await (await call.client()).schedule_jobs(call.path["name"], after=query.cursor, limit=query.limit)
     return Reply(200, page_view(page))

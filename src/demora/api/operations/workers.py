@@ -17,28 +17,28 @@ from ...wire.worker_protocol import (
     settled_view,
 )
 from ..reading import ClientGone, disconnected
-from .operation import Ask, Listing, Reply
+from .operation import ApiCall, Listing, Reply
 
 BESIDE_PAYLOAD = 16 * 1024  # bytes that a job may have in an answer besides its payload
 
 
-async def register_worker(ask: Ask) -> Reply:
+async def register_worker(call: ApiCall) -> Reply:
     """Register a remote worker. Its id works only with the key that registered it."""
-    request: WorkerRequest = ask.body
-    workers = await _workers(ask)
-    worker = await workers.register(request.name, request.types, slots=request.slots, queues=request.queues, key=ask.key)
+    request: WorkerRequest = call.body
+    workers = await _workers(call)
+    worker = await workers.register(request.name, request.types, slots=request.slots, queues=request.queues, key=call.key)
     return Reply(201, RegisteredView(worker.id, span_ms(workers.lease)))
 
 
-async def claim_jobs(ask: Ask) -> Reply:
+async def claim_jobs(call: ApiCall) -> Reply:
     """Claim jobs; wait for the first if none is ready. The same `claimId` returns the same jobs while their leases hold."""
-    request: ClaimBody = ask.body
+    request: ClaimBody = call.body
     limit, wait, claim_id = request.checked()
-    workers, worker = await _worker(ask)
-    workers.check_allowed(worker, ask.key)
+    workers, worker = await _worker(call)
+    workers.check_allowed(worker, call.key)
     ended = asyncio.Event()
-    with ask.waits.take(ask.key) if wait else contextlib.nullcontext(), ask.stopping.calling(ended.set):
-        gone = asyncio.ensure_future(disconnected(ask.receive))
+    with call.waits.take(call.key) if wait else contextlib.nullcontext(), call.stopping.calling(ended.set):
+        gone = asyncio.ensure_future(disconnected(call.receive))
         gone.add_done_callback(lambda _: ended.set())
         try:
             # Not cancelled when the caller is gone: a claim under way may lease jobs, which must be handed back.
@@ -49,7 +49,7 @@ async def claim_jobs(ask: Ask) -> Reply:
         finally:
             gone.cancel()
     try:
-        ask.share.answer(sum(len(one.job.payload) + BESIDE_PAYLOAD for one in handed))
+        call.share.answer(sum(len(one.job.payload) + BESIDE_PAYLOAD for one in handed))
     except Overloaded:
         await _take_back(workers, handed)
         raise
@@ -57,25 +57,25 @@ async def claim_jobs(ask: Ask) -> Reply:
     return Reply(200, listing, unsent=lambda: _take_back(workers, handed))
 
 
-async def renew_leases(ask: Ask) -> Reply:
+async def renew_leases(call: ApiCall) -> Reply:
     """Renew the leases of running jobs, with their progress and log. Returns which are lost, and which to cancel."""
-    request: RenewRequest = ask.body
+    request: RenewRequest = call.body
     reports = request.reports()
-    workers, worker = await _worker(ask)
+    workers, worker = await _worker(call)
     return Reply(200, renewed_view(await workers.renew(worker, reports), workers.lease))
 
 
-async def settle_jobs(ask: Ask) -> Reply:
+async def settle_jobs(call: ApiCall) -> Reply:
     """Record what became of jobs. A repeated request returns what the first one recorded."""
-    request: SettleRequest = ask.body
+    request: SettleRequest = call.body
     outcomes = await asyncio.to_thread(request.outcomes)  # up to 16 MiB must not block the event loop
-    workers, worker = await _worker(ask)
+    workers, worker = await _worker(call)
     return Reply(200, settled_view(outcomes, await workers.settle(worker, outcomes)))
 
 
-async def remove_worker(ask: Ask) -> Reply:
+async def remove_worker(call: ApiCall) -> Reply:
     """Deregister a worker, and hand back the jobs that it still holds."""
-    workers, worker = await _worker(ask)
+    workers, worker = await _worker(call)
     await workers.remove(worker)
     return Reply(204)
 
@@ -84,10 +84,10 @@ async def _take_back(workers: RemoteWorkers, handed: list[HandedJob]) -> None:
     await workers.take_back(handed)
 
 
-async def _workers(ask: Ask) -> RemoteWorkers:
-    return (await ask.client()).remote_workers
+async def _workers(call: ApiCall) -> RemoteWorkers:
+    return (await call.client()).remote_workers
 
 
-async def _worker(ask: Ask) -> tuple[RemoteWorkers, RemoteWorker]:
-    workers = await _workers(ask)
-    return workers, await workers.worker(ask.path["workerId"], ask.key)
+async def _worker(call: ApiCall) -> tuple[RemoteWorkers, RemoteWorker]:
+    workers = await _workers(call)
+    return workers, await workers.worker(call.path["workerId"], call.key)

@@ -141,14 +141,14 @@ def _options(task: AnyTask) -> JobOptions:
 
 
 def _exact_priority(task: AnyTask) -> dict[str, int]:
-    """Return the part of the payload that keeps the number, of which the job's priority is only the class."""
+    """Return the part of the payload that keeps the exact number. The job itself has only one of four priorities."""
     return {"priority": task.priority} if task.priority else {}
 
 
 def _normalized(values: Any, name: str) -> Any:
     """Return arguments as JSON. `TypeError` if one of them is no JSON value; for a model it names the way."""
-    for place, value in enumerate(values) if name == "args" else values.items():
+    for key, value in enumerate(values) if name == "args" else values.items():
         if isinstance(value, models.Model):
             kind = type(value).__name__
-            raise TypeError(f"{name}[{place!r}] is a {kind}, which is no JSON: pass its primary key and read it in the task")
+            raise TypeError(f"{name}[{key!r}] is a {kind}, which is no JSON: pass its primary key and read it in the task")
     return normalize_json(values)

@@ -177,7 +177,7 @@ def ended(job: Job) -> Response:
 
 
 def refused(problem: DemoraError) -> Response:
-    """Answer a request that could not be stored. Raises what is not the caller's fault and not a passing trouble."""
+    """Answer a request that could not be stored. Raises an error that is neither the caller's fault nor temporary."""
     said = problem_of(as_sent(problem) if isinstance(problem, Invalid) else problem)
     if said.status == 500:
         raise problem

@@ -4,8 +4,8 @@ A definition is all that the code of one application says about its schedules. I
 person changed since is kept, field by field: the fields in which the stored schedule differs from the last definition.
 
 - A name that a person or another application took stays theirs.
-- While several releases run, the highest one wins; where a release is not named, the last start wins. A release that no
-  live process runs any more does not count, so that going back to an earlier one takes effect.
+- While several versions of the application run, the highest one wins; where a version is not named, the last start wins. A
+  version that no live process runs any more does not count, so that going back to an earlier one takes effect.
 - A schedule that the code no longer names is retired, unless another live process of the application still registers it.
 - A schedule whose last time has passed is not added. If it is stored, it stays: its last fire time may still have to fire,
   and its records tell what became of the others.
@@ -32,7 +32,7 @@ class Definition(msgspec.Struct, frozen=True):
     application: str
     process_id: str
     schedules: tuple[Schedule, ...]
-    release: str | None = None
+    app_version: str | None = None
     over: tuple[Schedule, ...] = ()
 
     @property
@@ -41,19 +41,19 @@ class Definition(msgspec.Struct, frozen=True):
 
 
 class Known(msgspec.Struct, frozen=True):
-    """A stored schedule. `defined`, `application` and `release` are empty if no code has defined it."""
+    """A stored schedule. `defined`, `application` and `app_version` are empty if no code has defined it."""
 
     schedule: Schedule
     defined: Schedule | None = None
     application: str | None = None
-    release: str | None = None
+    app_version: str | None = None
 
 
 class Registered(msgspec.Struct, frozen=True):
-    """What a live process of the application registers: the names in its code, and its release."""
+    """What a live process of the application registers: the names in its code, and its version."""
 
     names: tuple[str, ...]
-    release: str | None = None
+    app_version: str | None = None
 
 
 class Result(Enum):
@@ -64,7 +64,7 @@ class Result(Enum):
     SAME = "same"
     OVER = "over"  # its last time has passed, and it is not stored
     TAKEN = "taken"  # by a person, or by another application
-    OLDER = "older"  # a newer release has defined it, and live processes run a newer one: define again later
+    OLDER = "older"  # a newer version has defined it, and live processes run a newer one: define again later
     RETIRED = "retired"  # the code no longer names it, and it is to be removed
     PENDING = "pending"  # the same, but another live process still registers it: define again later
 
@@ -87,7 +87,7 @@ def bring_in(definition: Definition, stored: Mapping[str, Known], elsewhere: Col
     `stored` has the schedules of these names and all others of the application. `elsewhere` is what the other live processes
     of the application register.
     """
-    newest = not any(is_older(definition.release, one.release) for one in elsewhere)
+    newest = not any(is_older(definition.app_version, one.app_version) for one in elsewhere)
     found = [_bring_in(definition, schedule, stored.get(schedule.name), newest) for schedule in definition.schedules]
     found += [_bring_in_over(definition, schedule, stored.get(schedule.name), newest) for schedule in definition.over]
     named = {*definition.names}
@@ -108,23 +108,23 @@ def changed_fields(schedule: Schedule, defined: Schedule) -> tuple[str, ...]:
     return tuple(name for name in names if name in differ)
 
 
-def is_older(release: str | None, than: str | None) -> bool:
-    """Whether a release goes before another: `1.9` before `1.10`. A release without a name is never older."""
-    return release is not None and than is not None and _rank(release) < _rank(than)
+def is_older(version: str | None, than: str | None) -> bool:
+    """Whether a version goes before another: `1.9` before `1.10`. A version without a name is never older."""
+    return version is not None and than is not None and _rank(version) < _rank(than)
 
 
 def _bring_in(definition: Definition, schedule: Schedule, known: Known | None, newest: bool) -> Defined:
     if known is None:
-        new = Known(schedule, schedule, definition.application, definition.release)
+        new = Known(schedule, schedule, definition.application, definition.app_version)
         return Defined(schedule.name, Result.ADDED, new, restarts=True)
     if known.application != definition.application or known.defined is None:
         return Defined(schedule.name, Result.TAKEN)
-    if not newest and is_older(definition.release, known.release):
+    if not newest and is_older(definition.app_version, known.app_version):
         return Defined(schedule.name, Result.OLDER)
     kept = changed_fields(known.schedule, known.defined)
     now = _recorded_as(schedule, known)
     merged = msgspec.structs.replace(now, **{name: getattr(known.schedule, name) for name in kept})
-    after = Known(merged, now, definition.application, definition.release)
+    after = Known(merged, now, definition.application, definition.app_version)
     if after == known:
         return Defined(schedule.name, Result.SAME, kept=kept)
     restarts = bool(_FIRE_TIMES & set(changed_fields(merged, known.schedule)))
@@ -136,7 +136,7 @@ def _bring_in_over(definition: Definition, schedule: Schedule, known: Known | No
 
 
 def _retire(definition: Definition, name: str, known: Known, newest: bool, registered: bool) -> Defined:
-    if not newest and is_older(definition.release, known.release):
+    if not newest and is_older(definition.app_version, known.app_version):
         return Defined(name, Result.OLDER)
     return Defined(name, Result.PENDING if registered else Result.RETIRED)
 
@@ -146,8 +146,8 @@ def _recorded_as(schedule: Schedule, known: Known) -> Schedule:
     return msgspec.structs.replace(schedule, recorded_at=known.schedule.recorded_at)
 
 
-def _rank(release: str) -> list[tuple[int, int, str]]:
-    """Return a key that sorts releases: numbers in them by value."""
+def _rank(version: str) -> list[tuple[int, int, str]]:
+    """Return a key that sorts versions: numbers in them by value."""
     return [
-        (1, int(part), "") if part[0].isdecimal() and part.isascii() else (0, 0, part) for part in _PART.findall(release)
+        (1, int(part), "") if part[0].isdecimal() and part.isascii() else (0, 0, part) for part in _PART.findall(version)
     ]

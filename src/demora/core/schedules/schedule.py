@@ -1,4 +1,4 @@
-"""Schedules: what fires again and again, and when.
+"""Schedules: rules that add jobs again and again, and their fire times.
 
 A schedule has *fire times*. Each of them makes at most one job. Jitter moves the time at which the job is due, never
 the fire time. Fire times and due times are whole milliseconds.

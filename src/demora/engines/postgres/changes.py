@@ -28,12 +28,12 @@ from ...core.verdict import (
     UNKNOWN_TYPE,
     waiting_after,
 )
-from ...core.webhook import EndedJob, delivery
+from ...core.webhook import delivery
 from ...core.workers import ParkedType, failing_until, fails_at, judge
 from ...store.jobs import Added, Answer, Change, HousekeepingResult, Topic
 from ...system import crash
 from ..sql import columns, constants
-from ..sql.columns import as_stored, time
+from ..sql.adding import replay, with_stored
 from ..sql.schedules import ScheduledJob
 from . import registry, rows
 from .connection.connections import Session
@@ -44,11 +44,6 @@ _LANES = {
     "scheduled": Lane.SCHEDULED.value,
     "realtime": Lane.REALTIME.value,
 }
-
-
-def is_plain(job: NewJob) -> bool:
-    """Whether the job has neither an idempotency key nor a unique key."""
-    return job.key is None and job.unique is None
 
 
 async def add_new(session: Session, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]:
@@ -122,9 +117,7 @@ async def _add(session: Session, jobs: Sequence[NewJob], named: Set[str]) -> lis
         return [answer or _new(_now(session), job) for job, answer in zip(jobs, answers, strict=True)]
     fresh = [job for job, answer in zip(jobs, answers, strict=True) if answer is None]
     stored = await _store_fresh(session, fresh, named)
-    in_turn = iter(stored)
-    first_of = {job.id: answer for job, answer in zip(reversed(fresh), reversed(stored), strict=True)}
-    return [next(in_turn) if answer is None else as_stored(answer, first_of) for answer in answers]
+    return with_stored(answers, fresh, stored)
 
 
 async def _take_keys(session: Session, jobs: Sequence[NewJob]) -> dict[tuple[str, str], Any]:
@@ -169,8 +162,7 @@ def _known(
     else:
         taken[key.scope, key.key] = key.request_hash, _new(_now(session), job)
         return None
-    differs = request_hash != key.request_hash
-    return Added(first.id, first.created_at, first.scheduled_at, replayed=not differs, conflict=differs)
+    return replay(first, same=request_hash == key.request_hash)
 
 
 def _new(now: datetime, job: NewJob) -> Added:
@@ -552,23 +544,6 @@ async def with_deliveries(session: Session) -> AsyncIterator[list[str]]:
 
 async def _record_deliveries(session: Session, ids: Iterable[str]) -> None:
     found = await session.rows("ended", ids=list(ids))
-    requests = [request for row in found if (request := delivery(_ended(row))) is not None]
+    requests = [request for row in found if (request := delivery(columns.ended_job(row, str(row["id"])))) is not None]
     await store(session, requests, frozenset())
     session.unplaced = True
-
-
-def _ended(row: rows.Row) -> EndedJob:
-    return EndedJob(
-        id=str(row["id"]),
-        type=row["type"],
-        generation=row["generation"],
-        status=Status(row["status"]),
-        completed_at=from_ms(row["completed_at"]),
-        attempts=row["attempts"],
-        url=row["webhook_url"],
-        on_cancel=row["webhook_on_cancel"],
-        result=None if row["result"] is None else row["result"].encode(),
-        error=row["error"],
-        schedule=row["schedule"],
-        slot_at=time(row["slot_at"]),
-    )

@@ -39,6 +39,7 @@ from ...store.jobs import (
 from ...system import crash
 from ...system.clock import Clock
 from ..options import PostgresOptions
+from ..sql.adding import is_plain
 from ..sql.constants import MOST_NAMES
 from . import changes, finding, registry, rows, runs
 from .api_keys import PostgresApiKeys
@@ -120,7 +121,7 @@ class PostgresStore:
         self._database.opened()
         for job in jobs:
             job.payload.decode()  # a payload that is not text fails alone, before it shares a statement
-        if all(changes.is_plain(job) for job in jobs):
+        if all(map(is_plain, jobs)):
             answers = await self._additions.ask(jobs) if jobs else []
         else:
             answers = await self._database.write(lambda session: changes.add(session, jobs, self._named_queues))
@@ -215,13 +216,13 @@ class PostgresStore:
 
     def within(self, connection: Any) -> Joined:
         pool, borrowed = self._database.opened(), borrow(connection)
-        assert pool.place is not None
+        assert pool.numbers is not None
         return Joined(
             borrowed,
             pool.statements,
             wall_us=self._database.wall_us(),
             lined=pool.lined,
-            place=pool.place,
+            numbers=pool.numbers,
             name_queues=self._name_queues_from_a_thread if borrowed.blocks else self._name_queues,
             notifier=self._notifier,
         )

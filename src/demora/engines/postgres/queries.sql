@@ -48,7 +48,7 @@ case when exists (select from demora.meta where name = 'settled') then pg_curren
 -- name: now
 select coalesce(:clock::bigint, (extract(epoch from clock_timestamp()) * 1000000)::bigint) as us
 
--- name: place
+-- name: database_numbers
 -- The unique numbers of this server and of this database on it.
 select system_identifier as server, oid::bigint as database, datname as name
 from pg_control_system(), pg_database where datname = current_database()

@@ -135,7 +135,7 @@ async def define(session: Session, definition: Definition) -> list[Defined]:
     names = definition.names
     async with _transaction(session):
         await session.rows("only_one", what=_NAMES)
-        what = {"names": json.dumps(names), "release": definition.release}
+        what = {"names": json.dumps(names), "release": definition.app_version}
         await session.rows("register_names", **who, **what, within=span_ms(LIVE_WITHIN))
         of_application = await session.rows("schedules_of_application", names=names, application=definition.application)
         found = {one.schedule.name: one for one in map(_stored, of_application)}
@@ -156,7 +156,7 @@ async def _bring_in(session: Session, defined: Defined, before: StoredSchedule |
     if before is None:
         await _add(session, known.schedule, of_code(known, _now(session)))
         return
-    new = msgspec.structs.replace(before, schedule=known.schedule, defined=known.defined, release=known.release)
+    new = msgspec.structs.replace(before, schedule=known.schedule, defined=known.defined, app_version=known.app_version)
     await _write(session, new, restarts=defined.restarts)
 
 
@@ -195,7 +195,7 @@ async def _write(session: Session, new: StoredSchedule, *, restarts: bool) -> No
         by=new.changed_by,
         defined=new.defined and text(new.defined),
         application=new.application,
-        release=new.release,
+        release=new.app_version,
     )
     session.wake(Topic.SCHEDULES)
 

@@ -141,8 +141,8 @@ async def _keep(session: Session, windows: Windows) -> None:
 
 async def _names(session: Session, windows: Windows) -> dict[Window, set[Name]]:
     """The names in the windows that would have more than `MOST_PAIRS` with these."""
-    places, names = {(key.width, key.at) for key in windows}, dict[Window, set[Name]]()
-    where = {"widths": [width for width, _ in places], "ats": [at for _, at in places]}
+    found, names = {(key.width, key.at) for key in windows}, dict[Window, set[Name]]()
+    where = {"widths": [width for width, _ in found], "ats": [at for _, at in found]}
     for width, at, queue, type in await session.rows("statistics_names", **where, enough=MOST_PAIRS - len(windows)):
         names.setdefault((width, at), set()).add((queue, type))
     return names

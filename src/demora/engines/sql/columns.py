@@ -1,7 +1,7 @@
 """Columns that both engines store alike, as values of the core: times in milliseconds, settings and lists as JSON."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any
@@ -13,10 +13,11 @@ from ...core.job import QueueOrder
 from ...core.retention import Retention
 from ...core.spans import from_ms
 from ...core.states import Status
+from ...core.webhook import EndedJob
 from ...core.workers import WorkerRecord
 from ...store.audit import QueueFacts
 from ...store.diagnostics import Waiting
-from ...store.jobs import Added, Queue
+from ...store.jobs import Queue
 from ...store.webhooks import Disabled
 
 STATUS_NAMES = {status.value: status.name for status in Status} | {None: None}
@@ -102,8 +103,20 @@ def queue_facts(queue: Queue) -> QueueFacts:
     return QueueFacts(queue.name, *counts, paused=queue.pause is not None)
 
 
-def as_stored(replay: Added, stored: Mapping[str, Added]) -> Added:
-    """Return the answer to a job that repeats another one of the same call: the answer to that one, which may name a unique
-    job that was waiting already."""
-    first = stored.get(replay.id)
-    return replay if first is None else Added(first.id, first.created_at, first.scheduled_at, replayed=True)
+def ended_job(row: Iterable[Any], id: str) -> EndedJob:
+    """Return what a delivery says of a job that ended."""
+    _, type, generation, status, completed_at, attempts, url, on_cancel, result, error, schedule, slot_at = row
+    return EndedJob(
+        id=id,
+        type=type,
+        generation=generation,
+        status=Status(status),
+        completed_at=from_ms(completed_at),
+        attempts=attempts,
+        url=url,
+        on_cancel=bool(on_cancel),
+        result=None if result is None else result.encode(),
+        error=error,
+        schedule=schedule,
+        slot_at=time(slot_at),
+    )

@@ -51,7 +51,7 @@ def ms(at: datetime | None) -> int | None:
 
 def stored(row: Iterable[Any], last_job_id: str | None) -> StoredSchedule:
     """Return a schedule from the columns of `schedule_columns`."""
-    (_, schedule, _, revision, decided_to, next_at, kept_at, origin, changed_by, defined, application, release,
+    (_, schedule, _, revision, decided_to, next_at, kept_at, origin, changed_by, defined, application, app_version,
      last_run_at, _, run_count, _, forgotten_to, last_status) = row  # fmt: skip
     return StoredSchedule(
         schedule=schedule_of(schedule),
@@ -61,7 +61,7 @@ def stored(row: Iterable[Any], last_job_id: str | None) -> StoredSchedule:
         changed_by=changed_by,
         defined=None if defined is None else schedule_of(defined),
         application=application,
-        release=release,
+        app_version=app_version,
         last_run_at=time(last_run_at),
         last_job_id=last_job_id,
         last_status=None if last_status is None else Status(last_status),
@@ -97,19 +97,19 @@ def moved_times(found: Iterable[StoredSchedule]) -> dict[str, int | None]:
 
 
 def known_of(found: StoredSchedule) -> Known:
-    return Known(found.schedule, found.defined, found.application, found.release)
+    return Known(found.schedule, found.defined, found.application, found.app_version)
 
 
-def registered_of(names: str, release: str | None) -> Registered:
+def registered_of(names: str, app_version: str | None) -> Registered:
     """Return what a process registers, from its row."""
-    return Registered(tuple(json.loads(names)), release)
+    return Registered(tuple(json.loads(names)), app_version)
 
 
 def of_code(known: Known, now: datetime) -> dict[str, str | None]:
     """Return the columns of a schedule that its code adds now."""
     code = None if known.defined is None else text(msgspec.structs.replace(known.defined, recorded_at=now))
     origin = {"origin": Origin.CODE.value, "by": None}
-    return {**origin, "defined": code, "application": known.application, "release": known.release}
+    return {**origin, "defined": code, "application": known.application, "release": known.app_version}
 
 
 def record_of(row: Iterable[Any], job_id: str | None) -> FireRecord:

@@ -22,11 +22,11 @@ from ...core.verdict import (
     Verdict,
     waiting_after,
 )
-from ...core.webhook import EndedJob, delivery
+from ...core.webhook import delivery
 from ...core.workers import ParkedType, failing_until, fails_at, judge
 from ...store.jobs import Added, Answer, Change, HousekeepingResult, Topic
 from ..sql import columns, constants
-from ..sql.columns import as_stored, time
+from ..sql.adding import replay, with_stored
 from ..sql.schedules import ScheduledJob
 from . import heads, registry, rows
 from .connection.connections import SQL
@@ -35,11 +35,6 @@ from .rows import DUE_AT, EXPIRES_AT, ID, OF_A_SCHEDULE, TAGS
 
 RESUMED = json.dumps(sorted(RESUMED_TYPES))
 FILLED = 20_000  # rows of jobs that one call searches for tags
-
-
-def is_plain(job: NewJob) -> bool:
-    """Whether a job is stored for certain: it has no key that could belong to an earlier one."""
-    return job.key is None and job.unique is None
 
 
 def add(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]:
@@ -62,9 +57,7 @@ def add(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]
         return answers
     if unique:
         one_by_one = [_store_one(tx, job, named) for job in fresh]
-        in_turn = iter(one_by_one)
-        first_of = {job.id: answer for job, answer in zip(reversed(fresh), reversed(one_by_one), strict=True)}
-        return [as_stored(answer, first_of) if answer.replayed else next(in_turn) for answer in answers]
+        return with_stored([answer if answer.replayed else None for answer in answers], fresh, one_by_one)
     stored = store(tx, fresh, named)
     return answers if stored == len(fresh) else _with_replays(tx, answers, stored)
 
@@ -79,8 +72,7 @@ def _known(tx: Transaction, key: IdempotencyKey, taken: dict[tuple[str, str], tu
             return None
         id, request_hash, created_at, scheduled_at = found
         first = Added(rows.id_text(id), from_ms(created_at), from_ms(scheduled_at))
-    differs = request_hash != key.request_hash
-    return Added(first.id, first.created_at, first.scheduled_at, replayed=not differs, conflict=differs)
+    return replay(first, same=request_hash == key.request_hash)
 
 
 def _store_one(tx: Transaction, job: NewJob, named: Set[str]) -> Added:
@@ -411,27 +403,8 @@ def _apply_retention(tx: Transaction, retention: Retention, limit: int) -> tuple
 
 def record_deliveries(tx: Transaction, ids: Iterable[bytes]) -> None:
     """Record a delivery for the end of each of these jobs, in the transaction that ended them."""
-    requests = [
-        request for id in ids for row in list(tx.db.execute(SQL["ended"], (id,))) if (request := delivery(_ended(row)))
-    ]
+    ended = [columns.ended_job(row, rows.id_text(id)) for id in ids for row in list(tx.db.execute(SQL["ended"], (id,)))]
+    requests = [request for job in ended if (request := delivery(job)) is not None]
     if requests:
         store(tx, requests, frozenset())
         tx.unplaced = True
-
-
-def _ended(row: rows.Row) -> EndedJob:
-    id, type, generation, status, completed_at, attempts, url, on_cancel, result, error, schedule, slot_at = row
-    return EndedJob(
-        id=rows.id_text(id),
-        type=type,
-        generation=generation,
-        status=Status(status),
-        completed_at=from_ms(completed_at),
-        attempts=attempts,
-        url=url,
-        on_cancel=bool(on_cancel),
-        result=None if result is None else result.encode(),
-        error=error,
-        schedule=schedule,
-        slot_at=time(slot_at),
-    )

@@ -38,6 +38,7 @@ from ...store.jobs import (
     Topic,
 )
 from ...system.clock import Clock, SystemClock
+from ..sql.adding import is_plain
 from ..sql.constants import MOST_NAMES, UNHURRIED
 from . import changes, finding, registry, rows, runs
 from .api_keys import SqliteApiKeys
@@ -129,7 +130,7 @@ class SqliteStore:
 
     async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
         weight = len(jobs) + sum([len(job.payload) for job in jobs]) // BYTES_PER_JOB
-        if all(map(changes.is_plain, jobs)):
+        if all(map(is_plain, jobs)):
             answers = await self._database.write_jointly(self._add, jobs, weight)
         else:
             answers = await self._database.write(lambda tx: self._add(tx, jobs), weight)

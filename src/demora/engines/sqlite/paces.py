@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import cache
 from itertools import islice
+from typing import NamedTuple
 
 import msgspec
 
@@ -172,23 +173,36 @@ class PacedQueue(msgspec.Struct, frozen=True):
     state: PaceState
     kept: bool = True  # whether there is a row to keep the state in
 
-    def governs(self, head: Head) -> bool:
-        return head[0] == self.queue and self.holds(head[1])
-
     def holds(self, lane: int) -> bool:
         return self.pace.holds(lane_of(lane))
 
+    def held_heads(self, firsts: Iterable[Head]) -> list["HeldHead"]:
+        """Those of these heads whose jobs the pace holds."""
+        return [
+            HeldHead(lane, rank, due_at)
+            for queue, lane, rank, due_at, _ in firsts
+            if queue == self.queue and self.holds(lane)
+        ]
 
-Settings = PacedQueue | QueueOrder | None  # of a queue: its pace and order, or its order; None if paused
+
+class HeldHead(NamedTuple):
+    """The first job of a lane and rank of a queue with a pace, which must release it."""
+
+    lane: int
+    rank: int
+    due_at: int
 
 
-def settings_of(tx: Transaction, firsts: Sequence[Head], queues: Container[str] | None) -> dict[str, Settings]:
+QueueSettings = PacedQueue | QueueOrder | None  # of a queue: its pace and order, or its order; None if paused
+
+
+def settings_of(tx: Transaction, firsts: Sequence[Head], queues: Container[str] | None) -> dict[str, QueueSettings]:
     """The settings of these queues (None: of all) that differ from the usual ones. A queue that follows `*` and has no
     settings of its own is included only if the pace of `*` governs one of its heads."""
     found = {row[0]: row[1:] for row in tx.db.execute(SQL["queues_set"])}
     every = found.pop(EVERY_QUEUE, None)
     shared = None if every is None or every[4] is None else pace_of(every[4])
-    settings: dict[str, Settings] = {}
+    settings: dict[str, QueueSettings] = {}
     for name, (step, strict, head_start, paused_at, pace, state, follows) in found.items():
         if queues is None or name in queues:
             own = pace_of(pace) if pace is not None else shared if follows != 0 else None
@@ -201,7 +215,7 @@ def settings_of(tx: Transaction, firsts: Sequence[Head], queues: Container[str] 
     return settings
 
 
-def _followers(tx: Transaction, queues: Iterable[str], shared: Pace) -> dict[str, Settings]:
+def _followers(tx: Transaction, queues: Iterable[str], shared: Pace) -> dict[str, QueueSettings]:
     """Queues without settings of their own, which follow `*`."""
     states: dict[str, str] = dict(tx.db.execute(SQL["states"], (json.dumps(sorted(queues)),)))
     return {queue: _paced_queue(tx, queue, QueueOrder(), shared, states.get(queue)) for queue in queues}
@@ -211,7 +225,7 @@ def _paced_queue(tx: Transaction, queue: str, order: QueueOrder, pace: Pace, sta
     return PacedQueue(queue, order, pace, begin(tx.wall) if state is None else state_of(state), kept=state is not None)
 
 
-def paced_of(settings: Mapping[str, Settings]) -> list[PacedQueue]:
+def paced_of(settings: Mapping[str, QueueSettings]) -> list[PacedQueue]:
     return [held for held in settings.values() if isinstance(held, PacedQueue)]
 
 
@@ -241,8 +255,8 @@ def release_due(tx: Transaction, paced: Sequence[PacedQueue], firsts: Sequence[H
     """Release what these paces allow now. A pace whose next release time is still to come costs nothing."""
     jobs: list[Release] = []
     for held in paced:
-        due_heads = [head for head in firsts if held.governs(head) and head[3] <= tx.wall]
-        if due_heads and look_at(held.state, tx.wall, min(head[3] for head in due_heads)) <= tx.wall:
+        due_heads = [head for head in held.held_heads(firsts) if head.due_at <= tx.wall]
+        if due_heads and look_at(held.state, tx.wall, min(head.due_at for head in due_heads)) <= tx.wall:
             jobs += _release(tx, held, due_heads, quiet=_is_quiet(tx, held.queue, held.pace))
     return jobs
 
@@ -251,13 +265,13 @@ def next_looks(tx: Transaction, paced: Sequence[PacedQueue], firsts: Sequence[He
     """When each pace may next release a job."""
     looks = []
     for held in paced:
-        dues = [head[3] for head in firsts if held.governs(head)]
+        dues = [head.due_at for head in held.held_heads(firsts)]
         if dues:
             looks.append(look_at(held.state, tx.wall, min(dues)))
     return looks
 
 
-def _release(tx: Transaction, held: PacedQueue, due_heads: Sequence[Head], *, quiet: bool) -> list[Release]:
+def _release(tx: Transaction, held: PacedQueue, due_heads: Sequence[HeldHead], *, quiet: bool) -> list[Release]:
     rate = held.pace.rate(quiet=quiet)
     expire_due(tx, rate.reach)
     for width in (A_FEW, rate.reach):
@@ -277,11 +291,10 @@ def _release(tx: Transaction, held: PacedQueue, due_heads: Sequence[Head], *, qu
     return [_released(held.queue, *gone[number][:2], release_at) for number, release_at in moves]
 
 
-def _scan(tx: Transaction, held: PacedQueue, head: Head, limit: int) -> list[tuple[int, int, int]]:
+def _scan(tx: Transaction, held: PacedQueue, head: HeldHead, limit: int) -> list[tuple[int, int, int]]:
     """The first held rows behind a head: their place in the queue's order, due time and row id."""
-    queue, lane, rank, *_ = head
-    offset = held.order.offset(lane_of(lane), Priority(rank))
-    found = tx.db.execute(SQL["held_scan"], (queue, lane, rank, tx.wall, tx.wall, limit))
+    offset = held.order.offset(lane_of(head.lane), Priority(head.rank))
+    found = tx.db.execute(SQL["held_scan"], (held.queue, head.lane, head.rank, tx.wall, tx.wall, limit))
     return [(due_at + offset, due_at, number) for number, due_at in found]
 
 

@@ -155,7 +155,7 @@ def _heads(
     tx: Transaction,
     request: ClaimRequest,
     firsts: Sequence[heads.Head],
-    settings: dict[str, paces.Settings],
+    settings: dict[str, paces.QueueSettings],
 ) -> Iterator[_Head]:
     """The heads that may be handed out: neither those of paused queues nor those that a pace governs. Heads of parked rows
     only if the claim names their type."""
@@ -187,7 +187,7 @@ def _types(request: ClaimRequest) -> str | None:
     return None if request.types is None else json.dumps(sorted(request.types))
 
 
-def _hands_out(own: paces.Settings, lane: int) -> bool:
+def _hands_out(own: paces.QueueSettings, lane: int) -> bool:
     """Whether jobs of a lane may be handed out: neither those of a paused queue nor those that a pace governs."""
     return own is not None and not (isinstance(own, paces.PacedQueue) and own.holds(lane))
 

@@ -123,7 +123,7 @@ def _add(tx: Transaction, schedule: Schedule, of_row: dict[str, str | None]) -> 
 def define(tx: Transaction, definition: Definition) -> list[Defined]:
     application = definition.application
     names = json.dumps(definition.names)
-    tx.db.execute(SQL["register_names"], (application, definition.process_id, names, tx.wall, definition.release))
+    tx.db.execute(SQL["register_names"], (application, definition.process_id, names, tx.wall, definition.app_version))
     tx.db.execute(SQL["forget_processes"], (tx.wall - span_ms(LIVE_WITHIN),))
     found = {one.schedule.name: one for one in _found(tx, "schedules_of_application", (names, application))}
     live = (application, definition.process_id, tx.boot - span_ms(LIVE_WITHIN))
@@ -143,8 +143,8 @@ def _bring_in(tx: Transaction, defined: Defined, before: StoredSchedule | None) 
     if before is None:
         _add(tx, known.schedule, of_code(known, from_ms(tx.wall)))
         return
-    _write(tx, msgspec.structs.replace(before, schedule=known.schedule, defined=known.defined, release=known.release),
-           restarts=defined.restarts)  # fmt: skip
+    new = msgspec.structs.replace(before, schedule=known.schedule, defined=known.defined, app_version=known.app_version)
+    _write(tx, new, restarts=defined.restarts)
 
 
 def get(tx: Transaction, name: str) -> StoredSchedule | None:
@@ -173,7 +173,7 @@ def _write(tx: Transaction, new: StoredSchedule, *, restarts: bool) -> None:
             tx.db.execute(SQL["skip_fire_time"], fire_time)
         progress = begin(new.schedule, from_ms(tx.wall))
     of_row = {"by": new.changed_by, "defined": new.defined and text(new.defined)}
-    what = {**fields(new.schedule, progress), **of_row, "application": new.application, "release": new.release}
+    what = {**fields(new.schedule, progress), **of_row, "application": new.application, "release": new.app_version}
     tx.db.execute(SQL["write_schedule"], {**what, "kept_at": ms(progress.kept_at)})
     tx.wake(Topic.SCHEDULES)
 

@@ -157,11 +157,11 @@ def _keep(tx: Transaction, windows: Windows) -> None:
 
 def _names(tx: Transaction, windows: Windows) -> dict[Window, set[Name]]:
     """The names in the windows that would have more than `MOST_PAIRS` with these."""
-    places, names = {(key.width, key.at) for key in windows}, dict[Window, set[Name]]()
-    for place in places:
-        [(count,)] = tx.db.execute(SQL["count_names"], place)
+    found, names = {(key.width, key.at) for key in windows}, dict[Window, set[Name]]()
+    for window in found:
+        [(count,)] = tx.db.execute(SQL["count_names"], window)
         if count + len(windows) > MOST_PAIRS:
-            names[place] = set(tx.db.execute(SQL["statistics_names"], place))
+            names[window] = set(tx.db.execute(SQL["statistics_names"], window))
     return names
 
 

@@ -143,14 +143,14 @@ class HandlerLoop:
     def _find(self, work: Work) -> Handler:
         where = self._hello.home
         if self._app is None:
-            app = getattr(location.load(where.place), where.name)
+            app = getattr(location.load(where.path), where.name)
             app.configure(database_url=self._hello.database_url, redis_url=self._hello.redis_url)
             if not self._hello.shared:
-                app.keep_closed("the worker's database is in its memory: a process handler cannot reach it")
+                app.stores.keep_closed("the worker's database is in its memory: a process handler cannot reach it")
             self._app = app
             error_texts.configure(app.settings.log_errors)
             self._log_to_worker()
-        return location.find(self._app, where, work.place, work.job.type)
+        return location.find(self._app, where, work.defined_in, work.job.type)
 
     def _log_to_worker(self) -> None:
         """Send log records to the worker, unless importing the application has set up logging."""

@@ -26,48 +26,48 @@ class ImportPath(msgspec.Struct, frozen=True):
 class AppLocation(msgspec.Struct, frozen=True):
     """The module and the name that hold an application. The other modules that hold it may register handlers."""
 
-    place: ImportPath
+    path: ImportPath
     name: str
     others: tuple[ImportPath, ...] = ()
 
 
 def location_of(app: object, handler: Handler) -> AppLocation:
     """Return where the application of a process handler can be imported from; `BadHandler` if no import would find it."""
-    found = [(place, name) for module, name in _holders(app) if (place := _place(module)) is not None]
+    found = [(path, name) for module, name in _holders(app) if (path := _import_path(module)) is not None]
     if not found:
         raise BadHandler(
             handler.type,
             "its process imports the application, and no import finds this one; write app = Demora() at the top of a "
             "module or script (an application made at a prompt or in a function cannot be imported)",
         )
-    (place, name), *others = found
-    return AppLocation(place, name, tuple(other for other, _ in others))
+    (path, name), *others = found
+    return AppLocation(path, name, tuple(other for other, _ in others))
 
 
 def import_path_of(handler: Handler) -> ImportPath:
     """Return where the function of a handler was defined."""
     name = handler.function.__module__
-    return _place(name) or ImportPath(name)
+    return _import_path(name) or ImportPath(name)
 
 
-def find(app: Any, location: AppLocation, place: ImportPath, type: str) -> Handler:
+def find(app: Any, location: AppLocation, path: ImportPath, type: str) -> Handler:
     """Return the handler for a type. Imports the modules that may register it, until one does; `BadHandler` if none does."""
-    for one in (location.place, place, *location.others):
+    for one in (location.path, path, *location.others):
         load(one)
         if (handler := app.registry.get(type)) is not None:
             assert isinstance(handler, Handler)
             return handler
-    raise BadHandler(type, f"importing {place.file or place.module} does not register it; do so at the top of a module")
+    raise BadHandler(type, f"importing {path.file or path.module} does not register it; do so at the top of a module")
 
 
-def load(place: ImportPath) -> ModuleType:
+def load(path: ImportPath) -> ModuleType:
     """Import a module or script, once. A script gets another name than `__main__`."""
-    if place.file is None:
-        return importlib.import_module(place.module)
+    if path.file is None:
+        return importlib.import_module(path.module)
     if _SCRIPT not in sys.modules:
-        spec = importlib.util.spec_from_file_location(_SCRIPT, place.file)
+        spec = importlib.util.spec_from_file_location(_SCRIPT, path.file)
         if spec is None or spec.loader is None:
-            raise ImportError(f"{place.file} cannot be imported", path=place.file)
+            raise ImportError(f"{path.file} cannot be imported", path=path.file)
         sys.modules[_SCRIPT] = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(sys.modules[_SCRIPT])
@@ -97,7 +97,7 @@ def _holders(app: object) -> list[tuple[str, str]]:
     return sorted(held, key=lambda one: one[0] == "__main__")
 
 
-def _place(module: str) -> ImportPath | None:
+def _import_path(module: str) -> ImportPath | None:
     """Return how another process can import a module of this one; None if it cannot."""
     if module != "__main__":
         return ImportPath(module)

@@ -33,12 +33,12 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
 
 
 class Work(msgspec.Struct, frozen=True, tag=True):
-    """Run this job. `place` is where its function was defined; `memory` is the most bytes that it may use."""
+    """Run this job. `defined_in` is the module of its function; `memory` is the most bytes that it may use."""
 
     job: ClaimedJob
     worker_id: str
     ran: timedelta
-    place: ImportPath
+    defined_in: ImportPath
     memory: int | None
 
 

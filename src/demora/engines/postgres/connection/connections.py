@@ -144,7 +144,7 @@ SPARE = 5.0  # seconds beyond the server's own limit after which the driver give
 KEPT = 2  # connections kept outside of the driver's pool, which takes longer than a quick statement to give one
 
 ReadTime = Callable[[], int | None]  # the time in microseconds that a test has set; None for that of the server
-DatabasePlace = tuple[int, int]  # the numbers of a server and of a database on it
+DatabaseNumbers = tuple[int, int]  # the numbers of a server and of a database on it
 
 
 class Session:
@@ -251,7 +251,7 @@ class Pool:
         self._url, self._options, self._clock = driver_url(url), options, clock
         self._identity = identity or Identity()
         self.statements = statements(options.schema)
-        self.place: DatabasePlace | None = None
+        self.numbers: DatabaseNumbers | None = None
         self.lined = False
         self._distance = Distance()
         self._pool: Any = None
@@ -326,8 +326,8 @@ class Pool:
     async def _note(self, connection: Any) -> None:
         """Note the server of each new connection: the same address may lead to another server by now."""
         forks.release_in_child(connection, lambda held: forks.descriptors_of(held._transport))
-        row = await connection.fetchrow(self.statements["place"].sql)
-        self.place = row["server"], row["database"]
+        row = await connection.fetchrow(self.statements["database_numbers"].sql)
+        self.numbers = row["server"], row["database"]
         if self._identity.name is not None and await self._identity_of(connection) != self._identity.name:
             problem = StoreGone(row["name"], replaced=True, file=False)
             notices.store_damaged(problem)

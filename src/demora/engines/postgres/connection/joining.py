@@ -15,10 +15,11 @@ from typing import Any, Protocol
 from ....core.job import Job, NewJob
 from ....errors import Invalid
 from ....store.jobs import Added, Topic
+from ...sql.adding import is_plain
 from .. import changes, rows
 from ..notifier import Notifier
 from . import connections
-from .connections import DatabasePlace, Session, Statement
+from .connections import DatabaseNumbers, Session, Statement
 
 _NUMBERED = re.compile(r"\$(\d+)")
 _KNOWN = "a connection of asyncpg or psycopg 3, or a connection or session of SQLAlchemy"
@@ -119,17 +120,17 @@ class _SqlAlchemy:
 class _Row(tuple[Any, ...]):
     """A tuple whose fields also have names."""
 
-    places: dict[str, int]
+    columns: dict[str, int]
 
     def __getitem__(self, field: Any) -> Any:
-        return super().__getitem__(self.places[field] if isinstance(field, str) else field)
+        return super().__getitem__(self.columns[field] if isinstance(field, str) else field)
 
 
 def _rows(names: Iterable[str], values: Iterable[Sequence[Any]]) -> list[Any]:
-    places = {name: place for place, name in enumerate(names)}
+    columns = {name: number for number, name in enumerate(names)}
     rows = [_Row(one) for one in values]
     for row in rows:
-        row.places = places
+        row.columns = columns
     return rows
 
 
@@ -153,7 +154,7 @@ Naming = Callable[[Set[str]], Awaitable[None]]
 
 
 class Joined:
-    """A transaction of the caller's, on a connection to `place`: the same server and database as the store's own.
+    """A transaction of the caller's in the database of the store, whose server and database have these `numbers`.
 
     New queues are recorded outside of it, and stay if it is rolled back. Inside, other callers that add to a new queue would
     have to wait until the transaction ends.
@@ -166,11 +167,11 @@ class Joined:
         *,
         wall_us: int | None,
         lined: bool,
-        place: DatabasePlace,
+        numbers: DatabaseNumbers,
         name_queues: Naming,
         notifier: Notifier,
     ) -> None:
-        self._borrowed, self._place, self._name_queues, self._notifier = borrowed, place, name_queues, notifier
+        self._borrowed, self._numbers, self._name_queues, self._notifier = borrowed, numbers, name_queues, notifier
         self._session = Session(_Connection(borrowed, known), known, wall_us, lined)
 
     async def add(self, jobs: Sequence[NewJob]) -> list[Added]:
@@ -180,10 +181,10 @@ class Joined:
         for job in jobs:
             job.payload.decode()  # a payload that is not text fails before the transaction is touched
         with self._refusals():
-            await self._expect_place()
+            await self._expect_database()
             queues = {job.queue for job in jobs}
             await self._name_queues(queues)
-            add = changes.add_plain if all(map(changes.is_plain, jobs)) else changes.add
+            add = changes.add_plain if all(map(is_plain, jobs)) else changes.add
             answers = await add(self._session, jobs, queues)
             await self._notifier.notify_at_commit(_topics(jobs, answers), self._session)
         return answers
@@ -202,14 +203,14 @@ class Joined:
         if not self._borrowed.blocks and not _runs_a_loop():
             raise Invalid("within", "this connection is async: await app.enqueue with it, on its own event loop")
 
-    async def _expect_place(self) -> None:
+    async def _expect_database(self) -> None:
         if await self._borrowed.commits_by_itself():
             raise Invalid(
                 "within",
                 "this connection is in no transaction and commits each statement by itself: begin a transaction on it first",
             )
-        row = await self._session.row("place")
-        if (row["server"], row["database"]) != self._place:
+        row = await self._session.row("database_numbers")
+        if (row["server"], row["database"]) != self._numbers:
             raise Invalid(
                 "within",
                 f"this connection is to another database than the jobs are in ({row['name']!r} on its server): connect to "
