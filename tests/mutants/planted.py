@@ -2373,6 +2373,20 @@ MUTANTS = (
         SMUGGLING,
     ),
     Mutant(
+        "http: a part of a body replaces the one before",
+        "api/http_server/exchange.py",
+        "            self._body += part\n",
+        "            self._body[:] = part\n",
+        "tests/api/test_exchange.py",
+    ),
+    Mutant(
+        "http: one who waits for a caller misses the end",
+        "api/http_server/exchange.py",
+        "            self._news.set()\n",
+        "            pass\n",
+        "tests/api/test_exchange.py",
+    ),
+    Mutant(
         "http: a chunk may end in another place than its size says",
         "api/http_server/http1.py",
         'if not b"\\r\\n"[-self._left :].startswith(behind):',
