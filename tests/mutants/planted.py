@@ -2373,6 +2373,20 @@ MUTANTS = (
         SMUGGLING,
     ),
     Mutant(
+        "http: the parser remembers secrets",
+        "api/http_server/http1.py",
+        "if name in _REPEATED and len(line)",
+        "if len(line)",
+        "tests/api/test_http1.py",
+    ),
+    Mutant(
+        "http: the parser remembers every line",
+        "api/http_server/http1.py",
+        "if len(_remembered) >= _MOST_REMEMBERED:",
+        "if False:",
+        "tests/api/test_http1.py",
+    ),
+    Mutant(
         "http: a part of a body replaces the one before",
         "api/http_server/exchange.py",
         "            self._body += part\n",
