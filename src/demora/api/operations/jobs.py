@@ -58,7 +58,9 @@ async def add_job(ask: Ask) -> Reply:
     request: JobRequest = ask.body
     key, prefer = read_key(ask.headers, request.idempotency_key), read_prefer(ask.headers)
     client = await ask.client()
-    [job], headers = await _add(ask, client, [client.make(**request.options() | {"key": key})])
+    options = request.options()
+    options["key"] = key
+    [job], headers = await _add(ask, client, [client.make(**options)])
     headers = {**headers, "location": f"{ask.base}/api/v1/jobs/{job.id}"}
     if prefer.applied:
         headers["preference-applied"] = prefer.applied
