@@ -1,5 +1,7 @@
-"""(w) The HTTP service: requests per second over 64 connections, beside a bare Starlette endpoint on the same server that
-reads and answers the same JSON.
+"""(w) The HTTP service: requests per second over 64 connections, beside a bare Starlette endpoint on uvicorn with httptools
+that reads and answers the same JSON. The same endpoint on our server and on h11 compares the servers alone.
+
+All that is compared runs in turn, in short slices, since the speed of a machine changes from one second to the next.
 
 Servers run in processes of their own. There the garbage collector skips what was loaded at the start, as in `demora serve`:
 a collection of all of it would stop every request for 30 ms. The load is one process that writes requests and counts
@@ -11,13 +13,14 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple
 
 from bench.databases import Databases
 
-CONNECTIONS, SECONDS = 64, 3.0
+CONNECTIONS, TURNS = 64, 3
+WARM, SECONDS = 0.3, 1.0  # of one turn
 BODY = b'{"type":"bench.noop","payload":{"to":"user@example.com","subject":"hello there"},"delay":3600000}'
 PREAMBLE = """
 import asyncio, gc, socket, sys, uvloop
@@ -81,16 +84,21 @@ async def measure(on: Databases) -> dict[str, float]:
     found: dict[str, float] = {}
     async with on.new() as url, service(url, on.redis_url) as port:
         job = await _add_one(port)
-        requests = _requests(job["id"])
-        async with _server(OURS, job=job) as bare:
-            for kind, request in requests.items():  # on both in turn, since the speed of a machine changes
-                found |= _named(f"http: {kind}", await _load(port, request))
-                found |= _named(f"http: bare {kind}", await _load(bare, request))
+        programs = (UVICORN.format("httptools"), OURS, UVICORN.format("h11"))
+        async with (
+            _server(programs[0], job=job) as bare,
+            _server(programs[1], job=job) as ours,
+            _server(programs[2], job=job) as h11,
+        ):
+            for kind, request in _requests(job["id"]).items():
+                ports = {f"http: {kind}": port, f"http: bare {kind}": bare}
+                if kind == "POST":
+                    ports |= {"http: bare POST on our server": ours, "http: bare POST on h11": h11}
+                for name, load in (await _in_turn(ports, request)).items():
+                    found |= _named(name, load)
                 found[f"http: {kind} / bare"] = found[f"http: {kind}"] / found[f"http: bare {kind}"]
-    for name in ("httptools", "h11"):
-        async with _server(UVICORN.format(name), job=job) as port:
-            found |= _named(f"http: bare POST on {name}", await _load(port, requests["POST"]))
-            found[f"http, our server / {name}"] = found["http: bare POST"] / found[f"http: bare POST on {name}"]
+    found["http, our server / httptools"] = found["http: bare POST on our server"] / found["http: bare POST"]
+    found["http, our server / h11"] = found["http: bare POST on our server"] / found["http: bare POST on h11"]
     return found
 
 
@@ -158,22 +166,39 @@ class Load(NamedTuple):
     p99_ms: float
 
 
-async def _load(port: int, request: bytes) -> Load:
+class Turn(NamedTuple):
+    """The seconds that each answer took, and those of the turn."""
+
+    took: list[float]
+    seconds: float
+
+
+async def _in_turn(ports: Mapping[str, int], request: bytes) -> dict[str, Load]:
+    """The load on each of these servers, each of which has several turns."""
+    turns = [{name: await _turn(port, request) for name, port in ports.items()} for _ in range(TURNS)]
+    return {name: _load([turn[name] for turn in turns]) for name in ports}
+
+
+def _load(turns: Sequence[Turn]) -> Load:
+    took, seconds = sorted(one for turn in turns for one in turn.took), sum(turn.seconds for turn in turns)
+    return Load(len(took) / seconds, 1000 * took[len(took) * 99 // 100])
+
+
+async def _turn(port: int, request: bytes) -> Turn:
     loop = asyncio.get_running_loop()
     callers = [Caller(request) for _ in range(CONNECTIONS)]
     for caller in callers:
         await loop.create_connection(caller.itself, "127.0.0.1", port)
-    await asyncio.sleep(0.5)  # warm
+    await asyncio.sleep(WARM)
     for caller in callers:
         caller.took.clear()
     began = time.perf_counter()
     await asyncio.sleep(SECONDS)
-    took, seconds = sorted(one for caller in callers for one in caller.took), time.perf_counter() - began
-    for caller in callers:
-        caller.end()
+    took, seconds = [one for caller in callers for one in caller.took], time.perf_counter() - began
+    await asyncio.gather(*(caller.finish() for caller in callers))  # what is left to do would slow down the next turn
     if troubles := {caller.trouble for caller in callers if caller.trouble}:
         raise RuntimeError(f"the server answered {min(troubles)}")
-    return Load(len(took) / seconds, 1000 * took[len(took) * 99 // 100])
+    return Turn(took, seconds)
 
 
 class Caller(asyncio.Protocol):
@@ -182,6 +207,7 @@ class Caller(asyncio.Protocol):
     def __init__(self, request: bytes) -> None:
         self.took: list[float] = []  # seconds of each answer
         self.trouble, self._ended = "", False
+        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._request, self._said, self._needs, self._asked_at = request, bytearray(), 0, 0.0
         self._transport: asyncio.Transport
 
@@ -192,12 +218,18 @@ class Caller(asyncio.Protocol):
         self._ended = True
         self._transport.abort()
 
+    async def finish(self) -> None:
+        """Wait for the last answer, and close the connection."""
+        self._ended = True
+        await self._gone
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
         self._ask()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.trouble = self.trouble or ("" if self._ended else "nothing: it closed a connection")
+        self._gone.set_result(None)
 
     def data_received(self, data: bytes) -> None:
         self._said += data
@@ -213,7 +245,10 @@ class Caller(asyncio.Protocol):
             self._needs = end + 4 + int(_value(head, b"content-length"))
         if len(self._said) >= self._needs:
             self.took.append(time.perf_counter() - self._asked_at)
-            self._ask()
+            if self._ended:
+                self._transport.abort()
+            else:
+                self._ask()
 
     def _ask(self) -> None:
         self._said.clear()

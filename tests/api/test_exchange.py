@@ -168,3 +168,40 @@ async def test_an_application_that_fails_is_answered_for_or_cut_off(begins: bool
         assert wire.closed
         assert wire.written.startswith(b"HTTP/1.1 200" if begins else b"HTTP/1.1 500 Internal Server Error\r\n")
     assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+
+
+async def test_parts_of_a_body_that_came_before_it_is_read_are_one() -> None:
+    here = exchange(Wire())
+    first = b"one"
+    sizes = [here.add_to_body(part) for part in (first, b" two", b" three")]
+    assert sizes == [3, 7, 13]
+    assert await here.receive() == {"type": "http.request", "body": b"one two three", "more_body": True}
+    assert first == b"one"
+    here.add_to_body(b"!")
+    here.end_body()
+    assert await here.receive() == {"type": "http.request", "body": b"!", "more_body": False}
+
+
+async def test_an_application_waits_for_each_part_of_a_body() -> None:
+    here = exchange(Wire())
+    for part in (b"a", b"b"):
+        waiting = asyncio.ensure_future(here.receive())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        here.add_to_body(part)
+        assert (await asyncio.wait_for(waiting, 5))["body"] == part
+    waiting = asyncio.ensure_future(here.receive())
+    await asyncio.sleep(0)
+    here.end_body()
+    assert await asyncio.wait_for(waiting, 5) == {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def test_all_who_wait_for_the_end_of_a_caller_are_told() -> None:
+    here = exchange(Wire())
+    here.end_body()
+    await here.receive()
+    waiting = [asyncio.ensure_future(here.receive()) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert not any(one.done() for one in waiting)
+    here.disconnect()
+    assert await asyncio.wait_for(asyncio.gather(*waiting), 5) == [{"type": "http.disconnect"}] * 2

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import h11
 import pytest
 
-from demora.api.http_server.http1 import MOST_HEAD, BadRequest, ChunkedBody, HeadReader
+from demora.api.http_server import http1
+from demora.api.http_server.http1 import MOST_HEAD, BadRequest, ChunkedBody, HeadReader, read_head
 
 HEAD = b"POST /a?b=c HTTP/1.1\r\nHost: localhost\r\nX-Some: a b\r\n"
 JOBS = [
@@ -106,3 +107,24 @@ def test_what_is_accepted_of_broken_requests_h11_reads_in_the_same_way() -> None
             assert theirs(request) == read, request
     assert accepted > 300
     assert refused > 2000
+
+
+def test_a_repeated_line_is_read_the_same_each_time() -> None:
+    head = b"GET / HTTP/1.1\r\nHost:  a \r\nUser-Agent: me\r\nuser-agent: me"
+    assert [read_head(head).headers for _ in range(3)] == [
+        [(b"host", b"a"), (b"user-agent", b"me"), (b"user-agent", b"me")]
+    ] * 3
+    for _ in range(2):
+        with pytest.raises(BadRequest, match="2 Host headers"):
+            read_head(b"GET / HTTP/1.1\r\nHost:  a \r\nHost:  a ")
+
+
+def test_the_server_remembers_few_short_lines_and_no_secret() -> None:
+    secrets = b"authorization: Bearer s3cret\r\ncookie: s3cret\r\nidempotency-key: s3cret\r\nx-any: s3cret"
+    read_head(b"GET / HTTP/1.1\r\nhost: a\r\n" + secrets + b"\r\naccept: " + b"x" * 300)
+    for n in range(5000):
+        read_head(b"GET / HTTP/1.1\r\nhost: a\r\nuser-agent: %d" % n)
+        if n == 0:
+            assert not any(b"s3cret" in line for line in http1._remembered)
+        assert len(http1._remembered) <= 1024
+    assert all(len(line) <= 256 for line in http1._remembered)

@@ -2387,6 +2387,34 @@ MUTANTS = (
         SMUGGLING,
     ),
     Mutant(
+        "http: the parser remembers secrets",
+        "api/http_server/http1.py",
+        "if name in _REPEATED and len(line)",
+        "if len(line)",
+        "tests/api/test_http1.py",
+    ),
+    Mutant(
+        "http: the parser remembers every line",
+        "api/http_server/http1.py",
+        "if len(_remembered) >= _MOST_REMEMBERED:",
+        "if False:",
+        "tests/api/test_http1.py",
+    ),
+    Mutant(
+        "http: a part of a body replaces the one before",
+        "api/http_server/exchange.py",
+        "            self._body += part\n",
+        "            self._body[:] = part\n",
+        "tests/api/test_exchange.py",
+    ),
+    Mutant(
+        "http: one who waits for a caller misses the end",
+        "api/http_server/exchange.py",
+        "            self._news.set()\n",
+        "            pass\n",
+        "tests/api/test_exchange.py",
+    ),
+    Mutant(
         "http: a chunk may end in another place than its size says",
         "api/http_server/http1.py",
         'if not b"\\r\\n"[-self._left :].startswith(behind):',
@@ -4301,8 +4329,8 @@ MUTANTS = (
     Mutant(
         "a worker that is gone keeps the jobs of an answer that was not written",
         "api/asgi.py",
-        "        if not sent and reply.unsent is not None:\n",
-        "        if sent and reply.unsent is not None:\n",
+        "        if not sent:\n",
+        "        if sent:\n",
         "tests/remote/test_gone_workers.py",
     ),
     Mutant(

@@ -156,14 +156,17 @@ class _Resource:
 
 async def _send(reply: Reply, scope: Scope, headers: RequestHeaders, send: Send, share: Share) -> None:
     """Send an answer. If it could not be written as a whole, call its `unsent`."""
+    gzip = reply.compressible and takes_gzip(scope, headers)
+    if reply.unsent is None:
+        await reply.send(send, scope["request_id"], share, gzip=gzip)
+        return
     answered = scope.get("extensions", {}).get(ANSWERED, lambda: True)
     sent = False
     try:
-        gzip = reply.compressible and takes_gzip(scope, headers)
         await reply.send(send, scope["request_id"], share, gzip=gzip)
         sent = answered()
     finally:
-        if not sent and reply.unsent is not None:
+        if not sent:
             await reply.unsent()
 
 

@@ -42,6 +42,8 @@ class Budget:
 class Share:
     """The bytes of one request: of its body and of its answer."""
 
+    __slots__ = ("_answer", "_body", "_budget", "_counted")
+
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self._body = self._answer = self._counted = 0
@@ -62,7 +64,8 @@ class Share:
         self._count()
 
     def _count(self) -> None:
-        counted = max(0, self._body + self._answer - UNCOUNTED)
+        over = self._body + self._answer - UNCOUNTED
+        counted = over if over > 0 else 0
         if counted != self._counted:
             self._budget.move(counted - self._counted)
             self._counted = counted

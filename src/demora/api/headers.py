@@ -1,5 +1,7 @@
 """The headers of a request, indexed by name."""
 
+from functools import lru_cache
+
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
@@ -9,7 +11,7 @@ class RequestHeaders(Headers):
 
     def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
         self._list = raw
-        self._first = {name.decode("latin-1"): value for name, value in reversed(raw)}  # of a repeated header the first
+        self._first = dict(reversed(raw))  # of a repeated header the first
 
     @classmethod
     def of(cls, scope: Scope) -> "RequestHeaders":
@@ -17,18 +19,24 @@ class RequestHeaders(Headers):
         return cls(list(scope["headers"]))
 
     def getlist(self, key: str) -> list[str]:
-        value = self._first.get(key.lower())
+        value = self._first.get(_name(key))
         if value is None:
             return []
         repeated = len(self._first) != len(self._list)
         return super().getlist(key) if repeated else [value.decode("latin-1")]
 
     def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]
-        value = self._first.get(key.lower())
+        value = self._first.get(_name(key))
         return default if value is None else value.decode("latin-1")
 
     def __getitem__(self, key: str) -> str:
-        return self._first[key.lower()].decode("latin-1")
+        return self._first[_name(key)].decode("latin-1")
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and key.lower() in self._first
+        return isinstance(key, str) and _name(key) in self._first
+
+
+@lru_cache(256)
+def _name(key: str) -> bytes:
+    """Return the name of a header as requests have it. The program asks for a few names, again and again."""
+    return key.lower().encode("latin-1")

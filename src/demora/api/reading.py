@@ -32,7 +32,7 @@ class ClientGone(Exception):
     """The caller has closed the connection."""
 
 
-async def read_body(headers: Headers, receive: Receive, most: int, share: Share) -> bytearray:
+async def read_body(headers: Headers, receive: Receive, most: int, share: Share) -> bytes | bytearray:
     """Read the whole body and count it in the share as it arrives.
 
     Raises `TooLarge` as soon as it is over the limit, whatever Content-Length says.
@@ -40,16 +40,20 @@ async def read_body(headers: Headers, receive: Receive, most: int, share: Share)
     declared = headers.get("content-length", "")
     if declared.isascii() and declared.isdecimal() and (len(declared) > 15 or int(declared) > most):
         raise _too_large(most)
-    body, more = bytearray(), True
+    body: bytes | bytearray = b""
+    more = True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
-        body += message.get("body", b"")
+        part, more = message.get("body", b""), message.get("more_body", False)
+        if body:
+            body += part
+        else:
+            body = bytearray(part) if more else part  # most bodies arrive in one part, which is not copied
         if len(body) > most:
             raise _too_large(most)
         share.body(len(body))
-        more = message.get("more_body", False)
     return body
 
 

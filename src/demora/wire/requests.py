@@ -98,27 +98,11 @@ class JobRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
 
     def options(self) -> dict[str, Any]:
         """The arguments of `Client.make`, without those that are not given."""
-        options = {
-            "type": self.type,
-            "name": self.name,
-            "payload": self.payload,
-            "queue": self.queue,
-            "priority": self.priority,
-            "at": self.scheduled_at,
-            "delay": _span(self.delay),
-            "max_retries": self.max_retries,
-            "retry_delay": _span(self.retry_delay),
-            "timeout": _span(self.timeout),
-            "tags": self.tags,
-            "webhook_url": self.webhook_url,
-            "key": self.idempotency_key,
-            "expires_at": self.expires_at,
-            "expires_in": _span(self.expires_in),
-            "unique": self.unique,
-            "if_waiting": self.if_waiting,
-            "webhook_on_cancel": self.webhook_on_cancel,
-        }
-        return {name: value for name, value in options.items() if value is not None}
+        values = zip(_OPTIONS, msgspec.structs.astuple(self), strict=True)
+        options = {name: value for name, value in values if value is not None}  # few of the fields are given
+        for name in _SPANS & options.keys():
+            options[name] = as_span(options[name])
+        return options
 
     @classmethod
     def of(cls, job: NewJob, given: Set[str], *, key: str) -> Self:
@@ -144,6 +128,10 @@ class JobRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
         }
         sent = {RENAMED.get(name, name): value for name, value in options.items() if name in given}
         return cls(type=job.type, payload=cast(Any, msgspec.Raw(job.payload)), idempotency_key=key, **sent)
+
+
+_OPTIONS = [{"scheduled_at": "at", "idempotency_key": "key"}.get(field, field) for field in JobRequest.__struct_fields__]
+_SPANS = {"delay", "retry_delay", "timeout", "expires_in"}
 
 
 class BatchRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -36,8 +36,8 @@ class Exchange:
     """A request under way. `receive` and `send` are those of ASGI."""
 
     __slots__ = (
-        *("_answer_left", "_body", "_chunked", "_flow", "_head", "_head_only", "_headers", "_more_body", "_news", "_wire"),
-        *("complete", "disconnected", "expects_continue", "keep_alive", "started"),
+        *("_answer_left", "_body", "_chunked", "_flow", "_has_news", "_head", "_head_only", "_headers"),
+        *("_more_body", "_news", "_wire", "complete", "disconnected", "expects_continue", "keep_alive", "started"),
     )
 
     def __init__(
@@ -53,8 +53,10 @@ class Exchange:
         self._wire, self._flow = wire, flow
         self._headers, self._head_only = headers, head_only  # the headers of every answer; whether it has no body
         self.keep_alive, self.expects_continue = keep_alive, expects_continue
-        self._body, self._more_body = bytearray(), True
-        self._news = asyncio.Event()  # set when `receive` has something to return
+        self._body: bytes | bytearray = b""
+        self._more_body = True
+        self._has_news = False  # whether `receive` has something to return
+        self._news: asyncio.Event | None = None  # set then too; only a `receive` that has to wait makes it
         self.disconnected = self.started = self.complete = False
         self._chunked, self._answer_left = False, 0
         self._head = b""  # of an answer of known length, until the first bytes of the body, which follow at once
@@ -87,18 +89,27 @@ class Exchange:
 
     def add_to_body(self, part: bytes) -> int:
         """Add a part of the body, and return how many bytes wait for the application now."""
-        self._body += part
-        self._news.set()
+        if self._body:
+            self._body = self._body if isinstance(self._body, bytearray) else bytearray(self._body)
+            self._body += part
+        else:
+            self._body = part  # a small body arrives in one part, which is not copied
+        self._tell()
         return len(self._body)
 
     def end_body(self) -> None:
         self._more_body = False
-        self._news.set()
+        self._tell()
 
     def disconnect(self) -> None:
         """Note that the caller is gone, or that the connection is about to be closed."""
         self.disconnected = self.disconnected or not self.complete
-        self._news.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        self._has_news = True
+        if self._news is not None:
+            self._news.set()
 
     # Called by the application.
 
@@ -108,12 +119,19 @@ class Exchange:
             self.expects_continue = False
         if self.under_way:
             self._flow.resume_reading()
-            await self._news.wait()
-            self._news.clear()
+            if not self._has_news:
+                await self._wait()
+            self._has_news = False
         if not self.under_way:
             return {"type": "http.disconnect"}
-        body, self._body = self._body, bytearray()
+        body, self._body = self._body, b""
         return {"type": "http.request", "body": bytes(body), "more_body": self._more_body}
+
+    async def _wait(self) -> None:
+        if self._news is None:
+            self._news = asyncio.Event()
+        self._news.clear()
+        await self._news.wait()
 
     async def send(self, message: Message) -> None:
         if self._flow.write_paused and not self.disconnected:
@@ -176,7 +194,7 @@ class Exchange:
         if self._answer_left:
             raise RuntimeError("the answer is shorter than its Content-Length")
         self.complete = True
-        self._news.set()
+        self._tell()
         if not self.keep_alive:
             self._wire.close()
         self._wire.answered()

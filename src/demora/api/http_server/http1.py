@@ -31,6 +31,8 @@ _COMMON = (
     b"user-agent x-forwarded-for x-forwarded-host x-forwarded-proto"
 )
 _KNOWN = {spelt: name for name in _COMMON.split() for spelt in (name, name.title())}
+_REPEATED = frozenset({b"host", b"accept", b"accept-encoding", b"content-type", b"user-agent"})  # and none is a secret
+_MOST_REMEMBERED, _LONGEST_REMEMBERED = 1024, 256  # lines, and bytes of one
 _FRAMING = frozenset({b"host", b"content-length", b"transfer-encoding", b"connection", b"expect"})
 
 
@@ -116,7 +118,7 @@ def read_head(lines: bytes) -> Head:
     method, target, minor = request.groups()
     if target == b"*" and method != b"OPTIONS":
         raise BadRequest("the target of a request must be a path that starts with /")
-    headers = [_field(line) for line in fields]
+    headers = [_remembered.get(line) or _field(line) for line in fields]
     framing: dict[bytes, list[bytes]] = {}
     for name, value in headers:
         if name in _FRAMING:
@@ -140,7 +142,19 @@ def _field(line: bytes) -> tuple[bytes, bytes]:
         raise BadRequest("a header must be one line: a name, a colon with no space before it, and a value")
     if _CONTROLS.search(value):
         raise BadRequest("a header contains a control character")
-    return name, value.strip(b" \t")
+    field = name, value.strip(b" \t")
+    if name in _REPEATED and len(line) <= _LONGEST_REMEMBERED:
+        _remember(line, field)
+    return field
+
+
+_remembered: dict[bytes, tuple[bytes, bytes]] = {}  # lines that callers repeat with each request, and the fields in them
+
+
+def _remember(line: bytes, field: tuple[bytes, bytes]) -> None:
+    if len(_remembered) >= _MOST_REMEMBERED:
+        _remembered.clear()
+    _remembered[line] = field
 
 
 def _framed(

@@ -58,7 +58,9 @@ async def add_job(call: ApiCall) -> Reply:
     request: JobRequest = call.body
     key, prefer = read_key(call.headers, request.idempotency_key), read_prefer(call.headers)
     client = await call.client()
-    [job], headers = await _add(call, client, [client.make(**request.options() | {"key": key})])
+    options = request.options()
+    options["key"] = key
+    [job], headers = await _add(call, client, [client.make(**options)])
     headers = {**headers, "location": f"{call.base}/api/v1/jobs/{job.id}"}
     if prefer.applied:
         headers["preference-applied"] = prefer.applied
