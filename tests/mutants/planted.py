@@ -5057,4 +5057,18 @@ MUTANTS = (
         "with {clock},\nnamed as (",
         "tests/engines/postgres/test_counts.py",
     ),
+    Mutant(
+        "a process without a free descriptor ends the thread that writes",
+        "engines/sqlite/notifier.py",
+        "        except OSError:\n            pass  # a full",
+        "        except BlockingIOError:\n            pass  # a full",
+        "tests/engines/sqlite/test_notifier.py -k open_no_more_files",
+    ),
+    Mutant(
+        "a thread of SQLite that ends leaves its callers waiting",
+        "engines/sqlite/connection/transactions.py",
+        "            self._call_back(self._die, problem)",
+        "            self._call_back(_set_done, self._gone)",
+        "tests/engines/sqlite/test_transactor.py -k leaves_no_caller",
+    ),
 )
