@@ -5071,4 +5071,18 @@ MUTANTS = (
         "            self._call_back(_set_done, self._gone)",
         "tests/engines/sqlite/test_transactor.py -k leaves_no_caller",
     ),
+    Mutant(
+        "a connection that another task closes is a defect",
+        "engines/postgres/connection/connections.py",
+        "return problem if _is_open(connection) else",
+        "return problem if True else",
+        "tests/engines/postgres/test_closing.py -k goes_on",
+    ),
+    Mutant(
+        "a connection that breaks while it is closed ends the process",
+        "engines/postgres/connection/connections.py",
+        "            except DRIVER:  # it takes",
+        "            except TimeoutError:  # it takes",
+        "tests/engines/postgres/test_closing.py -k breaks_while",
+    ),
 )
