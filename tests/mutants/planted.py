@@ -5085,4 +5085,11 @@ MUTANTS = (
         "            except TimeoutError:  # it takes",
         "tests/engines/postgres/test_closing.py -k breaks_while",
     ),
+    Mutant(
+        "a process does not wait for a server that went away during a migration",
+        "engines/postgres/connection/migrating.py",
+        "if is_lost(problem) else StoreError(words)",
+        "if False else StoreError(words)",
+        "tests/engines/postgres/test_migrating.py -k tried_again",
+    ),
 )
