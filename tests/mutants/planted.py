@@ -5092,4 +5092,18 @@ MUTANTS = (
         "if False else StoreError(words)",
         "tests/engines/postgres/test_migrating.py -k tried_again",
     ),
+    Mutant(
+        "a defect ends the listener for good",
+        "engines/postgres/notifier.py",
+        "            except Exception as problem:  # a defect",
+        "            except (*connections.DRIVER, ValueError) as problem:  # a defect",
+        "tests/engines/postgres/test_notifier.py -k defect",
+    ),
+    Mutant(
+        "a defect ends the heartbeat of a scheduler",
+        "scheduler/attending.py",
+        "        except Exception as problem:",
+        "        except StoreError as problem:",
+        "tests/scheduler/test_schedules.py -k defect",
+    ),
 )
