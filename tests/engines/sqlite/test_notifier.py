@@ -6,7 +6,6 @@ import resource
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 
 from demora.engines.sqlite import SqliteStore
@@ -104,17 +103,6 @@ def no_descriptor_left() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-async def test_a_write_is_answered_by_a_process_that_can_open_no_more_files(store: SqliteStore, path: Path) -> None:
-    folder(path).mkdir()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
-        bell.bind(str(folder(path) / "expiry.1.1"))
-        os.utime(folder(path), (0, 0))  # so that the list of sockets, which the next write reads, stays known
-        await add_one(store)
-        with no_descriptor_left():
-            added = await add_one(store, expires_in=timedelta(hours=1))
-        assert await store.get(added.id) is not None
 
 
 async def test_a_process_that_can_open_no_more_files_looks_at_the_file(path: Path, clock: TestClock) -> None:
