@@ -315,6 +315,25 @@ async def test_a_process_attends_as_long_as_it_runs(
             await eventually(store.schedules.live, lambda live: live == ["scheduler"])
 
 
+async def test_a_defect_does_not_end_the_heartbeat_of_a_scheduler(
+    store: Watched, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attending_module, "ATTEND_EVERY", 0.01)
+    attend, failed = store.schedules.attend, asyncio.Event()
+
+    async def failing(process_id: str, *, paces: str = "") -> None:
+        if not failed.is_set():
+            failed.set()
+            raise AttributeError("a defect of a driver")
+        await attend(process_id, paces=paces)
+
+    async with attending(store.schedules, "scheduler"):
+        monkeypatch.setattr(store.schedules, "attend", failing)
+        await asyncio.wait_for(failed.wait(), 10)
+        clock.turn(60)
+        await eventually(store.schedules.live, lambda live: live == ["scheduler"])
+
+
 async def test_without_a_live_worker_every_scheduler_looks_at_the_fire_time(store: Watched, clock: TestClock) -> None:
     await added(store)
     clock.turn(30)

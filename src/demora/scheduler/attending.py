@@ -35,5 +35,5 @@ async def _keep_attending(schedules: ScheduleStore, process_id: str, paces: str)
         try:
             await schedules.attend(process_id, paces=paces)
             notices.store_well(WHAT)
-        except StoreError as problem:
+        except Exception as problem:  # a defect must not end this task: the others would count this process as dead
             notices.store_trouble(WHAT, problem, ATTEND_EVERY)

@@ -1,8 +1,13 @@
-"""A store that is closed leaves no connection behind, whichever of its pools were used."""
+"""Closing: a store leaves no connection behind, and a connection that another task closes ends no call."""
 
+import asyncio
+import errno
+from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
+import pytest
+from asyncpg.connection import Connection
 
 from demora.core.filters import JobFilter
 from demora.engines.postgres import PostgresOptions, PostgresStore
@@ -29,3 +34,47 @@ async def test_a_closed_store_has_no_connection_of_any_kind(url: str, schema: st
     await eventually(connections, lambda number: number == 0, within=10)
     await looking.execute(f"drop database {schema}")
     await looking.close()
+
+
+async def test_a_call_goes_on_when_another_task_closes_its_connection(
+    url: str, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is closed once its statement is prepared: the driver raises an AttributeError then."""
+    prepare, closed = Connection._get_statement, list[Connection]()
+
+    async def closing(connection: Connection, *arguments: Any, **options: Any) -> Any:
+        statement = await prepare(connection, *arguments, **options)
+        if not closed:
+            closed.append(connection)
+            connection.terminate()
+        return statement
+
+    store = PostgresStore(url, PostgresOptions(schema=schema, connections=1))
+    await store.open()
+    try:
+        monkeypatch.setattr(Connection, "_get_statement", closing)
+        added = await add_one(store)
+        assert closed
+        closed.clear()
+        job = await store.get(added.id)
+        assert closed
+        assert job is not None
+    finally:
+        await store.close()
+
+
+async def test_a_connection_that_breaks_while_it_is_closed_is_closed(
+    url: str, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close, loop, broken = Connection.close, asyncio.get_running_loop(), list[Connection]()
+
+    async def breaking(connection: Connection, *, timeout: float | None = None) -> None:
+        broken.append(connection)
+        loop.call_soon(connection._transport._force_close, BrokenPipeError(errno.EPIPE, "broken pipe"))
+        await close(connection, timeout=timeout)
+
+    store = PostgresStore(url, PostgresOptions(schema=schema, connections=1))
+    await store.open()
+    monkeypatch.setattr(Connection, "close", breaking)
+    await store.close()
+    assert broken

@@ -1,6 +1,7 @@
 """Online steps of the schema: earlier versions go on, indexes are built beside them, and a killed migration continues."""
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections.abc import Sequence
@@ -11,10 +12,11 @@ import pytest
 from demora.engines.postgres import PostgresOptions, PostgresStore
 from demora.engines.postgres.connection import migrating
 from demora.engines.sql.steps import Step
-from demora.errors import SchemaTooNew
+from demora.errors import SchemaTooNew, StoreUnreachable
 from demora.system import crash
 from tests.builders import add_one, claim_ids
 from tests.facts import eventually
+from tests.servers import proxy as proxies
 
 NEXT = migrating.newest() + 1
 
@@ -190,3 +192,17 @@ async def test_the_rest_of_a_build_that_was_interrupted_is_built_anew(
 async def test_a_new_schema_gets_online_steps_too(url: str, options: PostgresOptions, online: Step, closing: Step) -> None:
     await migrate(url, options, online, closing)
     assert await fetch(url, f"select colour, taste from {options.schema}.jobs") == []
+
+
+@pytest.mark.parametrize("arrives", [False, True])
+async def test_a_migration_whose_connection_breaks_can_be_tried_again(
+    url: str, options: PostgresOptions, arrives: bool
+) -> None:
+    async with proxies.before(url) as (proxy, through):
+        for nth in range(1, 25):
+            proxy.cut_at(nth, arrives=arrives)
+            with contextlib.suppress(StoreUnreachable):
+                await migrating.migrate(through, options)
+        assert proxy.cuts > 10
+        await migrating.migrate(through, options)
+    assert await migrating.stored_version(url, options) == migrating.newest()

@@ -124,3 +124,23 @@ async def test_who_cannot_hear_is_not_woken_by_every_try_to_listen(
             assert store.diagnostics.notes() == (notifier.UNHEARD,)
             place.clear()
             assert [await place.wait(0.05) for _ in range(3)] == [False] * 3
+
+
+async def test_a_defect_does_not_end_the_listener(url: str, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notifier, "PAUSE", 0.01)
+    async with opened(url, schema) as one, opened(url, schema) as other:
+        clock, failed = one._notifier._clock, asyncio.Event()
+
+        def failing() -> int | None:
+            one._notifier._clock = clock
+            failed.set()
+            raise AttributeError("a defect of the driver")
+
+        one._notifier._clock = failing
+        with one.subscribe(Topic.READY) as place:
+            await asyncio.wait_for(failed.wait(), SOON)
+            await eventually(lambda: _is(one), within=SOON)
+            await asyncio.wait_for(place.wait(None), SOON)
+            place.clear()
+            await add_one(other)
+            await asyncio.wait_for(place.wait(None), SOON)

@@ -1,7 +1,11 @@
 """Wake-ups across stores on one file, through sockets beside it."""
 
 import asyncio
+import os
+import resource
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from demora.engines.sqlite import SqliteStore
@@ -86,6 +90,37 @@ async def test_a_full_bell_holds_nobody_up_and_stays(store: SqliteStore, path: P
             for _ in range(50):
                 await add_one(store)
         assert full.exists()
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """Let this process open no more files."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open(os.devnull, os.O_RDONLY)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+async def test_a_process_that_can_open_no_more_files_looks_at_the_file(path: Path, clock: TestClock) -> None:
+    one, other = SqliteStore(path, clock=clock), SqliteStore(path, clock=clock)
+    await one.open()
+    await other.open()
+    try:
+        with no_descriptor_left():
+            subscribed = one.subscribe(Topic.READY)
+            place = subscribed.__enter__()
+        place.clear()
+        await one.queues()
+        await add_one(other)
+        await asyncio.wait_for(place.wait(None), SOON)
+        subscribed.__exit__(None, None, None)
+    finally:
+        await one.close()
+        await other.close()
 
 
 def test_a_waiter_sleeps_to_its_timeout_while_the_wall_clock_goes_as_the_loops_does() -> None:

@@ -283,3 +283,23 @@ async def test_only_calls_whose_time_is_up_are_refused(tmp_path: Path) -> None:
     assert (finished, batch) == ([old], [new])
     assert isinstance(old.error, StoreBusy)
     assert new.error is None
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_thread_that_ends_leaves_no_caller_waiting(counted: Counted) -> None:
+    """Its connection is lost for good: not even a rollback is possible."""
+    transactor = ThreadTransactor(counted.make, counted.woken.append, "test-writer")
+    await transactor.start()
+
+    def lose(tx: Transaction) -> None:
+        tx.db.close(True)
+
+    asked = [ask(transactor, call, LIGHT + 1) for call in (put(1), lose, put(2))]
+    async with asyncio.timeout(10):
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert [answer for answer in answers if not isinstance(answer, int | StoreError)] == []
+    assert isinstance(answers[1], StoreError)
+    with pytest.raises(StoreClosed):
+        await ask(transactor, put(3))
+    async with asyncio.timeout(10):
+        await transactor.close()

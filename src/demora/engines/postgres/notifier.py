@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 
 from ...store.jobs import Topic
-from ...system import forks
+from ...system import forks, notices
 from ...system.timers import TimedWait
 from ..options import PostgresOptions, driver_url
 from ..sql.constants import UNHURRIED
@@ -139,7 +139,9 @@ class Notifier:
         while True:
             try:
                 await self._listen_until_lost()
-            except (*connections.DRIVER, ValueError):
+            except Exception as problem:  # a defect must not end this task: waiters would rely on it for good
+                if not isinstance(problem, (*connections.DRIVER, ValueError)):
+                    notices.store_trouble("listening for wake-ups", problem, PAUSE)
                 lost, self.reachable = self.reachable, False
                 self._end_try()
                 if lost:

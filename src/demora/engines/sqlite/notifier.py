@@ -110,13 +110,14 @@ class Notifier:
         if topic in self._own:
             return True
         name = f"{topic.value}.{os.getpid()}.{secrets.token_hex(4)}"  # pids are reused, also in containers
-        own = _socket()
+        own: socket.socket | None = None
         try:
+            own = _socket()  # fails if the process has too many open files
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            own.setblocking(False)
             own.bind(self._address(name))
         except OSError:
-            own.close()
+            if own is not None:
+                own.close()
             return False
         self._own[topic] = name, own
         self._names.add(name)
@@ -162,15 +163,14 @@ class Notifier:
             self._handle = None
 
     def _send(self, name: str) -> None:
-        if self._sender is None:
-            self._sender = _socket()
-            self._sender.setblocking(False)
         try:
+            if self._sender is None:
+                self._sender = _socket()
             self._sender.sendto(b"!", self._address(name))
         except ConnectionRefusedError:
             self._remove(name)  # its process died
         except OSError:
-            pass  # a full socket already holds a notification
+            pass  # a full socket already holds a notification; without a free descriptor, the others look at the file
 
     def _remove(self, name: str) -> None:
         with contextlib.suppress(OSError):
@@ -187,8 +187,10 @@ class Notifier:
 
 
 def _socket() -> socket.socket:
-    """Return a datagram socket that a forked child closes, so that other processes do not keep sending to it."""
+    """Return a datagram socket that never blocks. A forked child closes it, so that other processes do not keep sending to
+    it."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    made.setblocking(False)
     forks.release_in_child(made, lambda held: [held.fileno()])
     return made
 

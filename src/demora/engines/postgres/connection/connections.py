@@ -195,7 +195,10 @@ class Session:
         sql, names = self._statements[statement] if isinstance(statement, str) else statement
         what["clock"], what["lined"] = self.wall_us, self.lined
         limited = {} if self.limit is None else {"timeout": self.limit}  # borrowed connections know no such limit
-        found: list[Any] = await self._connection.fetch(sql, *[what[name] for name in names], **limited)
+        try:
+            found: list[Any] = await self._connection.fetch(sql, *[what[name] for name in names], **limited)
+        except AttributeError as problem:
+            raise _closed_meanwhile(self._connection, problem) from problem
         return found
 
     async def pieces(self, statement: str, size: int, **what: Any) -> AsyncIterator[list[Any]]:
@@ -291,7 +294,7 @@ class Pool:
         elif pool is not None:
             try:
                 await asyncio.wait_for(pool.close(), CONNECT)
-            except TimeoutError:
+            except DRIVER:  # it takes too long, or a connection breaks meanwhile
                 pool.terminate()
 
     @asynccontextmanager
@@ -383,6 +386,12 @@ def _is_open(connection: Any) -> bool:
         return not connection.is_closed()
     except asyncpg.InterfaceError:  # the pool took it back when the server closed it
         return False
+
+
+def _closed_meanwhile(connection: Any, problem: AttributeError) -> Exception:
+    """What to raise for an AttributeError of the driver. It raises one between two messages of a statement, if another task
+    has closed the connection."""
+    return problem if _is_open(connection) else asyncpg.ConnectionDoesNotExistError("the connection was closed")
 
 
 async def _release(pool: Any, connection: Any) -> None:

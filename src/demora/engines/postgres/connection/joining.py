@@ -233,6 +233,9 @@ class _Connection:
     def __init__(self, borrowed: Borrowed, known: dict[str, Statement]) -> None:
         self._borrowed, self._known = borrowed, known
 
+    def is_closed(self) -> bool:
+        return False  # its driver's errors are the caller's
+
     async def fetch(self, sql: str, *values: Any, timeout: float | None = None) -> list[Any]:
         assert timeout is None, "only searches have a time limit, and they never run here"
         return await self._borrowed.fetch(sql, *values)

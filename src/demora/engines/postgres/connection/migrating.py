@@ -2,20 +2,20 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import asyncpg
 
-from ....errors import SchemaTooNew, StoreError
+from ....errors import SchemaTooNew, StoreError, StoreUnreachable
 from ....system import crash, notices
 from ...options import PostgresOptions
 from ...sql import steps
 from ...sql.steps import Block, Step
-from .connections import PACKAGE, connected, in_schema, script, version_of
+from .connections import DRIVER, PACKAGE, connected, in_schema, is_lost, script, version_of
 
 POLL = 0.2  # seconds between two looks at a lock or at an index that is being built
 LOCK_WAIT = "2s"  # for a table: calls of other processes queue up behind a statement that waits for its lock
@@ -23,14 +23,15 @@ _CONCURRENTLY = re.compile(r"create (?:unique )?index concurrently (\w+)")
 
 
 async def migrate(url: str, options: PostgresOptions, known: Sequence[Step] | None = None) -> None:
-    """Apply the steps of the schema that this database has not seen. One process does it at a time; the others wait."""
+    """Apply the steps of the schema that this database has not seen. One process does it at a time; the others wait. Raises
+    `StoreUnreachable` if the connection breaks: the next call continues."""
     schema, known = options.schema, known or schema_steps(options.schema)
-    async with connected(url) as connection:
-        if await version_of(connection, schema) > known[-1].number:
-            await _refuse_newer(connection, schema, known)
-            return
-    async with _alone(url, schema) as guard, connected(url) as connection:
-        try:
+    with _store_errors(schema):
+        async with connected(url) as connection:
+            if await version_of(connection, schema) > known[-1].number:
+                await _refuse_newer(connection, schema, known)
+                return
+        async with _alone(url, schema) as guard, connected(url) as connection:
             begun = await version_of(connection, schema) > 0
             for step in known:
                 if step.online and begun:
@@ -38,8 +39,16 @@ async def migrate(url: str, options: PostgresOptions, known: Sequence[Step] | No
                 else:
                     await _apply(connection, schema, step, shown=begun)
                 crash.at("schema.migrated")
-        except asyncpg.PostgresError as problem:
-            raise StoreError(f"cannot bring the schema {schema} up to date: {problem}") from problem
+
+
+@contextmanager
+def _store_errors(schema: str) -> Iterator[None]:
+    """Turn the driver's errors into the store's own."""
+    try:
+        yield
+    except DRIVER as problem:
+        words = f"cannot bring the schema {schema} up to date: {problem}"
+        raise (StoreUnreachable(words, may_pass=True) if is_lost(problem) else StoreError(words)) from problem
 
 
 async def stored_version(url: str, options: PostgresOptions) -> int | None:

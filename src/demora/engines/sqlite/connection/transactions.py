@@ -415,6 +415,7 @@ class ThreadTransactor:
         self._calls: SimpleQueue[Pending | None] = SimpleQueue()
         self._batches: Batches | None = None
         self._waiting: list[Pending] = []  # taken from the calls, not finished
+        self._under_way: list[Pending] = []  # of these, the calls that the thread may be running
         self._here: list[Pending] = []  # made in this pass of the loop
         self._at_once = AT_ONCE  # calls that may still be committed at once in this pass
         self._pass_ends = False  # whether `_end_pass` is called at the end of this pass
@@ -523,16 +524,28 @@ class ThreadTransactor:
     def _serve(self, batches: Batches) -> None:
         try:
             while self._gather(self._waiting):
+                self._under_way = [*self._waiting]
                 finished, topics = batches.run_next(self._waiting)
                 self._call_back(self._take_back, finished, topics)
             self._batches = None
             batches.close()
         except Overtaken:
             return
-        except BaseException:
-            self._call_back(_set_done, self._gone)
+        except BaseException as problem:
+            self._call_back(self._die, problem)
             raise
         self._call_back(_set_done, self._gone)
+
+    def _die(self, problem: BaseException) -> None:
+        """After an error that ended the thread: fail every call that waits, and refuse all others."""
+        self._closed, self._batches = True, None
+        left = [*self._under_way, *self._waiting, *self._here]
+        while not self._calls.empty():
+            left += [pending for pending in [self._calls.get()] if pending is not None]
+        for pending in left:
+            pending.error = pending.error or _ended(problem)
+            pending.resolve()
+        _set_done(self._gone)
 
     def _overtake(self) -> None:
         """Start another thread in place of the one that waits too long for its turn. The watchdog calls it."""
@@ -568,6 +581,12 @@ class ThreadTransactor:
             pending.resolve()
         if topics:
             self._wake(topics)
+
+
+def _ended(problem: BaseException) -> StoreError:
+    error = StoreError(f"the thread of the database has ended ({problem!r}); a write may or may not have been made")
+    error.__cause__ = problem
+    return error
 
 
 _made: "weakref.WeakSet[ThreadTransactor]" = weakref.WeakSet()
