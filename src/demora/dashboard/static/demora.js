@@ -157,6 +157,7 @@
   // of rows, each a body of its table with an id, keep their order.
   function steady(text, target) {
     const next = new DOMParser().parseFromString(text, "text/html");
+    tellTimes(next);
     const hovered = target.querySelector("tbody tr:hover");
     for (const group of target.querySelectorAll("tbody[id]")) {
       const same = next.getElementById(group.id);
