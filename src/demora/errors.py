@@ -60,12 +60,13 @@ class BadHandler(DemoraError):
 
 
 class UnknownJobType(DemoraError):
-    """No handler is registered for this type, and `known_types_only` is set or the type is probably misspelt."""
+    """No handler is registered for this type, and `known_types_only` is set or the type is probably misspelt. `job` says
+    which one of many jobs has the type, counted from 0."""
 
-    def __init__(self, type: str, known: Sequence[str], hint: str = "") -> None:
+    def __init__(self, type: str, known: Sequence[str], hint: str = "", *, job: int | None = None) -> None:
         known_types = f"known types: {', '.join(sorted(known)) or 'none'}"
         super().__init__(f"no handler is registered for type {type!r}{hint or f'; {known_types}'}")
-        self.type = type
+        self.type, self.job = type, job
 
 
 class JobNotFound(DemoraError):

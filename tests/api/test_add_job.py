@@ -130,6 +130,8 @@ async def test_200_parallel_requests_with_one_key_make_one_job(http: httpx.Async
 async def test_only_known_types_are_taken_where_that_is_set(http: httpx.AsyncClient, app: Demora) -> None:
     app.registry.known_types_only = True
     problem(await http.post(JOBS, json={"type": "never.heard.of"}), 422, "type")
+    batch = {"jobs": [{"type": "demo.echo"}, {"type": "never.heard.of"}]}
+    problem(await http.post(f"{JOBS}/batch", json=batch), 422, "jobs[1].type")
     assert (await http.post(JOBS, json={"type": "demo.echo"})).status_code == 201
 
 

@@ -172,6 +172,17 @@ async def test_an_editor_that_closes_before_its_preview_logs_no_error(
         await expect(page.locator("#dialog .preview .problem")).to_be_visible()
 
 
+async def test_the_editor_of_a_schedule_begins_at_what_it_fires_by(engine: Chromium, site: str, client: Client) -> None:
+    await make_lively(client)
+    async with watched(engine) as (_, page):
+        await page.goto(f"{site}/dashboard/schedules")
+        for name, field in (("heartbeat", "Or every"), ("invoices", "Cron")):
+            await page.locator("tr.row", has_text=name).get_by_role("button", name="Edit").click()
+            await expect(page.get_by_label(field)).to_be_focused()
+            await page.keyboard.press("Escape")
+            await expect(page.locator("#dialog")).to_be_hidden()
+
+
 async def test_jobs_are_searched_selected_and_cancelled_by_keys(engine: Chromium, site: str, client: Client) -> None:
     await make_lively(client)
     async with watched(engine) as (_, page):
@@ -187,11 +198,17 @@ async def test_jobs_are_searched_selected_and_cancelled_by_keys(engine: Chromium
         await page.locator("h1").click()
         for key in ("j", "x", "j", "x"):
             await page.keyboard.press(key)
-        await expect(page.locator("#selected-bar")).to_contain_text("2 selected")
-        await page.locator("#selected-bar").get_by_role("button", name="Cancel").click()
+        bar = page.locator("#selected-bar")
+        await expect(bar).to_contain_text("2 selected")
+        await expect(bar.get_by_role("button")).to_have_text(["Run now", "Cancel", "More", "Clear"])
+        await bar.get_by_role("button", name="Cancel").click()
         await page.get_by_role("button", name="Cancel 2 jobs").click()
         await expect(page.locator("#toasts")).to_contain_text("2 jobs cancelled")
         await expect(page.locator("tr.row", has_text="cancelled")).to_have_count(2)
+        await page.locator("tr.row", has_text="cancelled").first.locator("input[data-select]").check()
+        await expect(bar.get_by_role("button")).to_have_text(["Retry", "More", "Clear"])
+        await bar.get_by_role("button", name="Clear").click()
+        await page.locator("h1").click()
         await page.keyboard.press("?")
         await expect(page.locator("#help")).to_be_visible()
 

@@ -1,8 +1,10 @@
 """Fifty open pages ask the database for no more than one."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -14,11 +16,15 @@ from bench.counting import statements
 from demora import Demora
 from demora.api import make_api
 from demora.client import shared
+from demora.client.client import Client
 from demora.core.access import Scope
-from demora.dashboard import access, sessions
+from demora.core.spans import timestamp
+from demora.dashboard import access, sessions, visit
 from demora.dashboard.access import Visitor
 from demora.dashboard.asgi import service_dashboard
-from demora.dashboard.visit import PATIENCE
+from demora.dashboard.drawing import tell_times
+from demora.dashboard.pages import failures, jobs
+from demora.dashboard.reading import Short
 from demora.engines.sqlite import SqliteStore
 from demora.runtime.front import Front
 from demora.settings import Settings
@@ -61,6 +67,7 @@ async def test_fifty_pages_need_no_more_statements_than_one(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "FRESH", 1.0)
+    monkeypatch.setattr(visit, "PATIENCE", 60.0)  # on a busy machine too, a page ends after all of its reads
     with statements() as counted:
         store: Store = STORES[engine](tmp_path)
         async with Demora(store=store) as app:
@@ -161,10 +168,10 @@ async def test_a_first_value_that_takes_long_is_announced_instead_of_awaited(mon
 
 async def test_all_slow_reads_of_a_page_share_one_patience(app: Demora, settings: Settings) -> None:
     board, request = service_dashboard(app, settings), Request({"type": "http", "method": "GET", "path": "/", "headers": []})
-    visit = await board._visit(request, Visitor("ann", frozenset({Scope.READ})), "", {}, {})
-    assert 0 <= visit.patience <= PATIENCE
-    visit.began -= PATIENCE
-    assert visit.patience == 0
+    made = await board._visit(request, Visitor("ann", frozenset({Scope.READ})), "", {}, {})
+    assert 0 <= made.patience <= visit.PATIENCE
+    made.began -= visit.PATIENCE
+    assert made.patience == 0
 
 
 async def test_a_change_outdates_what_is_quick_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,3 +223,36 @@ async def test_values_that_nobody_asks_for_are_forgotten(monkeypatch: pytest.Mon
         timer.now += 1
         await reads.get(f"rows {n}", 1.0, read)
     assert len(reads._values) <= 100
+
+
+async def test_only_rows_that_have_changed_are_drawn_anew(browser: Browser, client: Client) -> None:
+    ids = [(await client.enqueue("a.type", name=f"the {n}th", delay="1h")).id for n in range(20)]
+    path = f"/dashboard/jobs?rows={','.join(ids)}"
+    before = await browser.live(path)
+    drawn = jobs.draw_row.cache_info().misses
+    await browser.act(f"/dashboard/jobs/{ids[7]}/cancel")
+    after = await browser.live(path)
+    assert jobs.draw_row.cache_info().misses == drawn + 1
+    assert (before.text.count("Cancelled"), after.text.count("Cancelled")) == (1, 2)  # the word also chooses a status
+    assert [after.text.count(f"the {n}th") for n in range(20)] == [1] * 20
+
+
+async def test_groups_of_dead_letters_are_drawn_once(browser: Browser, client: Client) -> None:
+    await make_lively(client)
+    first = await browser.get("/dashboard/failures")
+    drawn = failures.draw_group.cache_info().misses
+    again = [await browser.get("/dashboard/failures") for _ in range(3)]
+    assert failures.draw_group.cache_info().misses == drawn
+    assert first.text.count('id="group-') == 3
+    assert {answer.text.count('id="group-') for answer in again} == {3}
+
+
+def test_times_are_told_when_a_kept_row_is_shown() -> None:
+    at = datetime(2026, 11, 18, 8, 0, tzinfo=UTC)
+    forged = f'<time datetime="{timestamp(at)}" data-style="ago"></time>'
+    cells = jobs.Cells("1", forged, "a name", "mail", "normal", (forged,), "ready", Short(forged), forged, None, at)
+    kept = jobs.draw_row(cells, "/dashboard", selectable=True)
+    told = [tell_times([kept, kept], at + timedelta(seconds=seconds)) for seconds in (0, 75, 3 * 86_400)]
+    assert [re.findall(r">([^<>]*)</time>", text) for text in told] == [["now"] * 2, ["1m 15s ago"] * 2, ["3d ago"] * 2]
+    assert jobs.draw_row(cells, "/dashboard", selectable=True) is kept
+    assert "data-select" not in jobs.draw_row(cells, "/dashboard", selectable=False)

@@ -28,6 +28,7 @@ from demora.errors import (
     ServiceRefused,
     StillRunning,
     TooLarge,
+    UnknownJobType,
     WrongState,
 )
 from demora.handlers.registry import Registry
@@ -119,6 +120,17 @@ async def test_the_same_key_is_the_same_job_and_another_request_is_refused(app: 
         await app.enqueue_many([("a", None), ("a", {"n": 3}, {"key": "order-1"})])
     assert (refused.value.key, refused.value.job) == ("order-1", 1)
     assert len((await app.find()).jobs) == 1
+
+
+async def test_an_unknown_type_is_named_also_in_a_batch(service: Demora, app: Demora) -> None:
+    service.registry.known_types_only = True
+    with pytest.raises(UnknownJobType) as refused:
+        await app.enqueue("never.heard.of")
+    assert (refused.value.type, refused.value.job) == ("never.heard.of", None)
+    with pytest.raises(UnknownJobType) as refused:
+        await app.enqueue_many([("demo.echo", None), ("demo.echo", None), ("nor.of.this", None)])
+    assert (refused.value.type, refused.value.job) == ("nor.of.this", 2)
+    assert (await app.find()).jobs == []
 
 
 async def test_a_unique_job_that_waits_is_kept_as_it_is(app: Demora) -> None:

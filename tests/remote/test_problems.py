@@ -17,6 +17,7 @@ ARRIVING: list[tuple[DemoraError, dict[str, Any]]] = [
     (Invalid("jobs[2].at", "must have a time zone"), {}),
     (errors.TooLarge("payload", "at most 1 MiB"), {}),
     (errors.UnknownJobType("a", ["b"]), {"type": "a"}),
+    (errors.UnknownJobType("a", ["b"], job=3), {"type": "a"}),
     (errors.JobNotFound("1"), {"id": "1"}),
     (errors.WrongState("1", "cancel", "COMPLETED", "QUEUED"), {"id": "1", "verb": "cancel"}),
     (errors.KeyReused("order-1"), {"key": "order-1"}),

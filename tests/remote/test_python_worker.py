@@ -95,6 +95,21 @@ async def test_each_end_of_a_run_is_recorded_as_on_a_database(service: Demora, a
 
 
 @pytest.mark.parametrize("where", ["database", "service"])
+@pytest.mark.parametrize("reason", ["", "no need", "x" * 300, "Gone: the order", "y" * 3000])
+async def test_the_reason_of_a_cancel_is_kept_as_it_is(service: Demora, app: Demora, where: str, reason: str) -> None:
+    """An error of a job has at most 2000 characters."""
+    worker = service if where == "database" else app
+
+    @worker.job("give.up")
+    async def give_up() -> None:
+        raise Cancel(reason)
+
+    async with worker.worker():
+        ended = await service.wait((await service.enqueue("give.up")).id, "60s")
+    assert (ended.status, ended.error) == (Status.CANCELLED, reason[:2000])
+
+
+@pytest.mark.parametrize("where", ["database", "service"])
 @pytest.mark.parametrize("how", ["retry", "snooze"])
 async def test_a_delay_of_zero_is_a_delay(service: Demora, app: Demora, where: str, how: str) -> None:
     """Such a retry does not wait for the backoff, and such a snooze is no hand-back: the job is due anew."""

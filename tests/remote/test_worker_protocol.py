@@ -80,6 +80,9 @@ async def test_each_outcome_is_judged_as_that_of_our_own_workers(app: Demora, an
         ("retry", {"after": 5000}, Status.RETRYING, 1),
         ("snooze", {"after": 5000}, Status.QUEUED, 0),
         ("cancelled", {}, Status.CANCELLED, 1),
+        ("cancelled", {"error": error}, Status.CANCELLED, 1),
+        ("cancelled", {"reason": "the order is gone"}, Status.CANCELLED, 1),
+        ("cancelled", {"reason": "both", "error": error}, Status.CANCELLED, 1),
         ("handedBack", {}, Status.QUEUED, 0),
     ]
     for outcome, more, status, attempts in expected:
@@ -87,8 +90,11 @@ async def test_each_outcome_is_judged_as_that_of_our_own_workers(app: Demora, an
         assert await ann.settle(await ann.claim_one(), outcome, **more) == status.name, outcome
         job = await app.get(added.id)
         assert (job.status, len(job.attempts)) == (status, attempts), outcome
-        if "error" in more:
-            assert (job.error, job.attempts[0].traceback) == ("ValueError: no", "line 1")
+        if "reason" in more:
+            assert job.error == more["reason"]
+        elif "error" in more:
+            kept = None if outcome == "cancelled" else "line 1"
+            assert (job.error, job.attempts[0].traceback) == ("ValueError: no", kept)
         if status.waiting:
             await app.cancel(added.id)
 

@@ -33,7 +33,17 @@ from ..core.request import (
 from ..core.spans import say, span, timestamp
 from ..core.spans import spread as spread_over
 from ..core.states import ENDED, RETRYABLE, WAITING, Status
-from ..errors import Invalid, JobChanged, JobFailed, JobNotFound, KeyReused, StillRunning, UndoTooLate, WrongState
+from ..errors import (
+    Invalid,
+    JobChanged,
+    JobFailed,
+    JobNotFound,
+    KeyReused,
+    StillRunning,
+    UndoTooLate,
+    UnknownJobType,
+    WrongState,
+)
 from ..handlers.registry import Handler, Registry
 from ..store.jobs import Added, Answer, Change, Count, Page, Topic
 from ..store.store import Store
@@ -169,7 +179,8 @@ class Client:
         return job
 
     def make_many(self, requests: Iterable[Any], *, spread: timedelta | str | None = None) -> list[NewJob]:
-        """Check requests as `enqueue_many` takes them. The field of an `Invalid` says which one: `jobs[3].type`."""
+        """Check requests as `enqueue_many` takes them. The field of an `Invalid` says which one, `jobs[3].type`, and so does
+        the `job` of an `UnknownJobType`."""
         jobs: list[NewJob] = []
         before: AskedJob | None = None
         for n, request in enumerate(requests):
@@ -183,6 +194,9 @@ class Client:
                     job = self.make(asked.type, asked.payload, **asked.options)
             except Invalid as problem:
                 raise problem.__class__(f"jobs[{n}].{problem.field}", problem.reason) from None
+            except UnknownJobType as problem:
+                problem.job = n
+                raise
             before = asked if isinstance(asked, AskedJob) and job.key is None and job.unique is None else None
             jobs.append(job)
         return jobs if spread is None else _spread(jobs, spread)

@@ -24,7 +24,7 @@ from ..core.request import LONGEST_TIMEOUT, EnqueueOptions, JobOptions
 from ..core.spans import span, span_ms
 from ..core.states import Status
 from ..core.workers import WorkerRecord
-from ..errors import Invalid, JobNotFound, KeyReused, StoreError, WrongState
+from ..errors import Invalid, JobNotFound, KeyReused, StoreError, UnknownJobType, WrongState
 from ..handlers.registry import Registry
 from ..store.jobs import Added, Page, Queue
 from ..store.store import Store
@@ -114,6 +114,9 @@ class RemoteJobs:
             answer = await self._post(f"{JOBS}/batch", body, made)
         except KeyReused as reused:
             reused.key = batch[reused.job or 0].idempotency_key or ""
+            raise
+        except UnknownJobType as unknown:
+            unknown.type = made[unknown.job or 0].type
             raise
         sent = answer.decode(_Batch).jobs
         return [_added(bytes(one), job) for one, job in zip(sent, made, strict=True)]

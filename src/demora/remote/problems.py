@@ -16,6 +16,7 @@ from ..errors import (
     ServiceRefused,
     StoreError,
     StoreUnreachable,
+    UnknownJobType,
     WrongState,
 )
 from ..wire.names import as_argument
@@ -60,7 +61,7 @@ def _sent(kind: type[DemoraError], problem: Problem) -> dict[str, Any]:
         return {"status": problem.job_status}
     if issubclass(kind, StoreUnreachable):
         return {"may_pass": True}
-    if issubclass(kind, KeyReused):
+    if issubclass(kind, KeyReused | UnknownJobType):
         nth = _NTH.match(blamed)
         return {"job": None if nth is None else int(nth[1])}
     return {}

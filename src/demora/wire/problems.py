@@ -289,8 +289,8 @@ def _blamed(error: Exception, kind: Kind) -> FieldProblem | None:
         return FieldProblem(_short(error.field), _short(error.reason))
     if isinstance(error, demora.NotAllowedForKey | demora.LimitReached):
         return FieldProblem(error.field, _short(str(error)))
-    if isinstance(error, demora.KeyReused) and error.job is not None:
-        return FieldProblem(f"jobs[{error.job}].{kind.field}", str(error))
+    if isinstance(error, demora.KeyReused | demora.UnknownJobType) and error.job is not None:
+        return FieldProblem(f"jobs[{error.job}].{kind.field}", _short(str(error)))
     return None if kind.field is None else FieldProblem(kind.field, _short(str(error)))
 
 

@@ -176,6 +176,7 @@ class OutcomeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     outcome: Annotated[str, doc("How the run ended.", enum=list(_OUTCOMES))]
     result: Annotated[Any, doc("What the handler returned, with `completed`.")] = None
     error: Annotated[ErrorBody, doc("Why, with `failed`, `retry` and `cancelled`.")] | None = None
+    reason: Annotated[str, doc("Why, with `cancelled` in place of `error`; cut after 2000 characters.")] | None = None
     after: Annotated[int, doc("When to run it again, with `retry` and `snooze`, in milliseconds.", minimum=0)] | None = None
 
     def settled(self, place: str) -> tuple[Lease, Outcome]:
@@ -196,10 +197,16 @@ class OutcomeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     raise Invalid(f"{place}.after", "is required with snooze")
                 return Snoozed(after)
             case "cancelled":
-                return GaveUp(WHILE_RUNNING if self.error is None else error.raised(None, place).error)
+                return self._gave_up(place)
             case "handedBack":
                 return HandedBack()
         raise Invalid(f"{place}.outcome", f"must be one of {', '.join(_OUTCOMES)}")
+
+    def _gave_up(self, place: str) -> GaveUp:
+        if self.reason is not None:
+            check_text(self.reason, f"{place}.reason")
+            return GaveUp(self.reason[:MOST_ERROR])
+        return GaveUp(WHILE_RUNNING if self.error is None else self.error.raised(None, place).error)
 
 
 class SettleRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -280,7 +287,7 @@ def outcome_body(settlement: Settlement) -> OutcomeBody:
         case Snoozed(delay):
             return OutcomeBody(id, token, "snooze", after=span_ms(delay))
         case GaveUp(reason):
-            return OutcomeBody(id, token, "cancelled", error=ErrorBody(reason[:MOST_NAME] or "Failed"))
+            return OutcomeBody(id, token, "cancelled", reason=reason)
         case HandedBack():
             return OutcomeBody(id, token, "handedBack")
         case NoHandler():

@@ -1,6 +1,9 @@
 """The failures: dead letters in groups of one type and error class, and what can be done with a group as a whole."""
 
+from functools import lru_cache
+
 import msgspec
+from markupsafe import Markup
 
 from ...client.counts import FailureGroup
 from ...client.statistics import TypesMetrics
@@ -8,19 +11,12 @@ from ...core.access import Scope
 from ...core.filters import JobFilter, filter_text
 from ...core.states import Status
 from ..charts import SPANS, Spark, failed_data, per_step, spark
+from ..drawing import draw_part, tell_times
 from ..reading import FLOW_READ_EVERY, failure_groups, read_activity, totals
-from ..visit import Route, View, Visit
+from ..visit import Route, View, Visit, address
 
 MOST_GROUPS = 50  # on the page, the largest
 MOST_DRAWN = 100  # types whose failures are drawn
-
-
-class Group(msgspec.Struct, frozen=True):
-    """A group of dead letters with its picture, and the search that finds its jobs; None where they have no error class."""
-
-    of: FailureGroup
-    drawn: Spark | None
-    search: str | None
 
 
 class FailurePictures(msgspec.Struct, frozen=True):
@@ -36,11 +32,12 @@ async def show_failures(visit: Visit) -> View:
     span = visit.query.get("span", "day")
     span = span if span in SPANS else "day"
     grouped = await failure_groups(visit)
-    found = grouped.groups
+    found, shown, may = grouped.groups, grouped.groups[:MOST_GROUPS], visit.may("operate")
     drawn = (await _drawn(visit, span) if found else None) or FailurePictures()
     values = {
         "page": "failures",
-        "groups": [Group(one, drawn.types.get(one.type), search_of(one)) for one in found[:MOST_GROUPS]],
+        "rows": tell_times((draw_group(one, drawn.types.get(one.type), visit.base, may) for one in shown), visit.now),
+        "shown": len(shown),
         "is_whole": len(found) <= MOST_GROUPS,
         "slow": grouped.slow,
         "reading": grouped.reading,
@@ -53,6 +50,16 @@ async def show_failures(visit: Visit) -> View:
         "each": drawn.each,
     }
     return View("failures.html", values)
+
+
+@lru_cache(4 * MOST_GROUPS)  # they are grouped anew every 30 seconds, and most have not changed then
+def draw_group(group: FailureGroup, drawn: Spark | None, base: str, may_act: bool) -> Markup:
+    """Return the row of a group, with times that `tell_times` tells. Jobs without an error class cannot be searched for, so
+    their row leads to the newest of them."""
+    search, sample = search_of(group), address(base, "jobs", group.sample_id)
+    there = sample if search is None else address(base, "jobs", q=search)
+    asks = [address(base, "actions", "ask", verb, q=search) if search and may_act else "" for verb in ("retry", "delete")]
+    return draw_part("failure_row", group, drawn, base, there, sample, *asks)
 
 
 async def _drawn(visit: Visit, span: str) -> FailurePictures | None:

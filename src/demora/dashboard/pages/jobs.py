@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Sequence
-from functools import partial
+from datetime import datetime
+from functools import lru_cache, partial
 from typing import Any
 from uuid import UUID
 
 import msgspec
+from markupsafe import Markup
 from starlette.responses import JSONResponse, Response
 
 from ...api.operations.operation import SEARCH_LIMIT
@@ -20,15 +22,16 @@ from ...errors import DemoraError, Invalid, SearchTooSlow, TooManySearches
 from ...store.diagnostics import Activity
 from ...store.jobs import Page
 from ...system import notices
-from ..drawing import state_of
+from ..drawing import draw_part, state_of, tell_times
 from ..payload_form import PayloadField, payload_fields, read_payload
 from ..reading import Short, failure_groups, in_short, offers_demo, read_activity, read_workers, totals
 from ..search import QUALIFIERS, STATUSES, Search, read_search
-from ..visit import Acted, Route, View, Visit, whole_number
+from ..visit import Acted, Route, View, Visit, address, whole_number
 
 PER_PAGE = 50
 MOST_OFFERED = 200  # values that the search completes for one qualifier
 TAGGED = 200  # jobs whose tags it completes
+MOST_DRAWN = 2000  # rows that are kept as they were drawn, about 2 kB each
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -40,8 +43,38 @@ class Row(msgspec.Struct, frozen=True):
     sentence: str
 
 
+class Cells(msgspec.Struct, frozen=True):
+    """What the list shows of a job. `at` is when it was added, or when it ended."""
+
+    id: str
+    type: str
+    name: str
+    queue: str
+    priority: str
+    tags: tuple[str, ...]
+    state: str
+    short: Short
+    sentence: str
+    progress: float | None
+    at: datetime
+
+
 def row_of(job: Job, why: Why) -> Row:
     return Row(job, state_of(job.status.name, why.reason), in_short(job, why), why.sentence)
+
+
+def cells_of(row: Row, sort: Sort) -> Cells:
+    job = row.job
+    at = job.completed_at if sort is Sort.ENDED and job.completed_at else job.created_at
+    progress = job.progress if row.state == "running" else None
+    shown = (job.id, job.type, job.name, job.queue, job.priority.name.lower(), job.tags[:3])
+    return Cells(*shown, row.state, row.short, row.sentence, progress, at)
+
+
+@lru_cache(MOST_DRAWN)  # open pages show mostly rows that have not changed since the last look
+def draw_row(cells: Cells, base: str, *, selectable: bool) -> Markup:
+    """Return the row of a job, with times that `tell_times` tells."""
+    return draw_part("job_row", cells, address(base, "jobs", cells.id), selectable)
 
 
 async def show_jobs(visit: Visit) -> View:
@@ -72,7 +105,8 @@ async def show_jobs(visit: Visit) -> View:
         "page": "jobs",
         "search": search,
         "problem": problem,
-        "rows": rows,
+        "rows": tell_times((_drawn(visit, cells_of(row, sort)) for row in rows), visit.now),
+        "shown": len(rows),
         "new": new,
         "after": after,
         "more": more,
@@ -86,6 +120,10 @@ async def show_jobs(visit: Visit) -> View:
         "per_page": PER_PAGE,
     }
     return View("jobs.html", values)
+
+
+def _drawn(visit: Visit, cells: Cells) -> Markup:
+    return draw_row(cells, visit.base, selectable=visit.may("operate"))
 
 
 async def _explained(visit: Visit, ids: Sequence[str]) -> list[Row]:

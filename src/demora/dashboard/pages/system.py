@@ -154,7 +154,7 @@ async def compare_line(visit: Visit) -> Acted:
         return Acted(f"The line cannot be compared now: {found.away}")
     if found.agrees:
         return Acted(f"The line agrees with the database: {plural(found.waiting, 'job')} in it.")
-    differs = f"{len(found.missing)} missing, {len(found.surplus)} stray, {len(found.misplaced)} misplaced"
+    differs = f"{len(found.missing)} missing, {len(found.surplus)} surplus, {len(found.misplaced)} misplaced"
     return Acted(f"The line differs from the database: {differs}. It repairs itself; demora doctor --repair does it now.")
 
 

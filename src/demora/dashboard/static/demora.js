@@ -157,6 +157,7 @@
   // of rows, each a body of its table with an id, keep their order.
   function steady(text, target) {
     const next = new DOMParser().parseFromString(text, "text/html");
+    tellTimes(next);
     const hovered = target.querySelector("tbody tr:hover");
     for (const group of target.querySelectorAll("tbody[id]")) {
       const same = next.getElementById(group.id);
@@ -285,6 +286,8 @@
     bar.querySelector("[data-count]").textContent = `${chosen.length} selected`;
     const ids = chosen.map((one) => one.value).join(",");
     for (const one of bar.querySelectorAll("input[name=ids]")) one.value = ids;
+    const states = chosen.map((one) => one.closest("tr").querySelector("[data-state]").dataset.state);
+    for (const one of bar.querySelectorAll("[data-takes]")) one.hidden = !states.some((state) => one.dataset.takes.split(" ").includes(state));
     const all = document.querySelector("input[data-select-all]");
     if (all) all.checked = chosen.length > 0 && chosen.length === document.querySelectorAll("input[data-select]").length;
   }
