@@ -110,14 +110,16 @@ update demora.idempotency_keys set job_id = :id where scope = :scope and key = :
 select id, created_at, coalesce(scheduled_at, created_at) as scheduled_at from demora.jobs where id = any(:ids::uuid[])
 
 -- name: kinds
--- What the jobs of a call have in common.
+-- What the jobs of a call have in common, and whether jobs of this type are parked in this queue: both are read once.
 kind as materialized (
-    select number, new->>0 as type, new->>1 as name, new->>2 as queue, (new->>3)::smallint as rank, wall,
-        (new->>4)::int as max_retries, (new->>5)::bigint as retry_delay, (new->>6)::bigint as timeout, new->>7 as tags,
-        new->>8 as webhook_url, coalesce((new->>9)::bigint, wall + (new->>10)::bigint) as expires_at,
-        new->>11 as unique_key, (new->>12)::boolean as webhook_on_cancel, (new->>13)::uuid as cause,
-        new->>14 as namespace, new->>15 as submitter, new->>16 as traceparent
-    from clock, jsonb_array_elements(:kinds::jsonb) with ordinality as given (new, number)
+    select request.*, {parked_offset} as parked from (
+        select number, new->>0 as type, new->>1 as name, new->>2 as queue, (new->>3)::smallint as rank, wall,
+            (new->>4)::int as max_retries, (new->>5)::bigint as retry_delay, (new->>6)::bigint as timeout, new->>7 as tags,
+            new->>8 as webhook_url, coalesce((new->>9)::bigint, wall + (new->>10)::bigint) as expires_at,
+            new->>11 as unique_key, (new->>12)::boolean as webhook_on_cancel, (new->>13)::uuid as cause,
+            new->>14 as namespace, new->>15 as submitter, new->>16 as traceparent
+        from clock, jsonb_array_elements(:kinds::jsonb) with ordinality as given (new, number)
+    ) as request
 )
 
 -- name: add
@@ -136,7 +138,7 @@ added as (
                              max_retries, retry_delay, timeout, payload, tags, webhook_url, unique_key, webhook_on_cancel,
                              cause, namespace, submitter, traceparent, moved)
     select id, type, name, queue, :queued::smallint,
-        (case when due_at > wall then :scheduled::smallint else :realtime::smallint end) + {parked_offset}, rank, due_at,
+        (case when due_at > wall then :scheduled::smallint else :realtime::smallint end) + parked, rank, due_at,
         wall, case when due_at > wall then due_at end, expires_at, max_retries, retry_delay, timeout, payload, tags, webhook_url,
         unique_key, webhook_on_cancel, cause, namespace, submitter, traceparent, {move}
     from request order by place
@@ -180,7 +182,7 @@ request as (
 added as (
     insert into demora.jobs (id, type, name, queue, status, lane, rank, due_at, created_at, max_retries, retry_delay, timeout,
                              payload, tags, webhook_url, webhook_on_cancel, cause, namespace, submitter, traceparent, moved)
-    select id, type, name, queue, :queued::smallint, :realtime::smallint + {parked_offset}, rank, wall, wall, max_retries, retry_delay,
+    select id, type, name, queue, :queued::smallint, :realtime::smallint + parked, rank, wall, wall, max_retries, retry_delay,
         timeout, payload, tags, webhook_url, webhook_on_cancel, cause, namespace, submitter, traceparent, {move}
     from request order by place
 ),

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -46,13 +47,19 @@ def new_jobs(jobs: Sequence[NewJob]) -> dict[str, Any]:
 def due_jobs(jobs: Sequence[NewJob]) -> dict[str, Any]:
     """The parameters of `add_due`. What the jobs have in common is written once, as JSON; what differs is in arrays, which
     the driver writes value by value."""
-    kinds: dict[tuple[Any, ...], int] = {}
-    kinds_of = [kinds.setdefault(_kind(job), len(kinds) + 1) for job in jobs]
+    numbers: dict[tuple[Any, ...], int] = {}
+    firsts: list[NewJob] = []
+    kinds_of: list[int] = []
+    for job in jobs:
+        number = numbers.setdefault(_common(job), len(numbers) + 1)
+        if number > len(firsts):
+            firsts.append(job)
+        kinds_of.append(number)
     return {
         "ids": [job.id for job in jobs],
         "payloads": [job.payload.decode() for job in jobs],
-        "kinds_of": kinds_of if len(kinds) > 1 else [],
-        "kinds": _encode(list(kinds)).decode(),
+        "kinds_of": kinds_of if len(firsts) > 1 else [],
+        "kinds": _encode([_kind(job) for job in firsts]).decode(),
     }
 
 
@@ -87,6 +94,8 @@ _KIND = (
     "traceparent",
 )
 _encode = msgspec.json.Encoder().encode
+# The fields of a job that make its kind, unconverted: equal ones make equal kinds.
+_common = attrgetter(*(name for name in NewJob.__struct_fields__ if name not in ("id", "payload", "at", "delay", "key")))
 
 
 def _kind(job: NewJob) -> tuple[Any, ...]:
