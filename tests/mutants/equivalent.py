@@ -24,4 +24,11 @@ EQUIVALENT: dict[str, str] = {
     "f7859aab2957": "engines/sqlite/database.py, 1 KiB more of a cache: the amount is a choice",
     "3fb2357b78ff": "engines/postgres/queries.sql, a settlement that is put off to the second pass comes to the same there",
     "b518986f1a4a": "engines/postgres/runs.py, one claim more to remember, which the next claim counts down before it asks",
+    "f37eb43f551d": "engines/sqlite/changes.py, which of two new jobs due at the same time is the head: neither is stored",
+    "139025ba5127": "engines/sqlite/queries.sql, the condition of the partial index, which the equality after it implies",
+    "2799e027e03c": "line/maintainer.py, one tick more between two readings of the clock: the amount is a choice",
+    "c4561708f26a": "worker/worker.py, a point at which campaigns kill the worker: without them it does nothing",
+    "980e218cfe42": "line/store.py, whether retried jobs or webhook deliveries reach the line first: the call awaits both",
+    "9809d5d0fe3e": "engines/sqlite/connection/connections.py, 1 or 2 for a switch of SQLite: any positive number means on",
+    "bf3a6713cebd": "engines/sqlite/notifier.py, a listing of the folder is not reused for 5 ms: the same are woken",
 }

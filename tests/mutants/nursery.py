@@ -76,8 +76,8 @@ class Nursery:
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
-        """Run tests that do not count for the limit."""
-        left, self.left = self.left, math.inf
+        """Run a test that does not count for the limit."""
+        left, self.left = self.left, LONGEST_TEST
         try:
             yield
         finally:
