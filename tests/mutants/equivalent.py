@@ -31,4 +31,9 @@ EQUIVALENT: dict[str, str] = {
     "980e218cfe42": "line/store.py, whether retried jobs or webhook deliveries reach the line first: the call awaits both",
     "9809d5d0fe3e": "engines/sqlite/connection/connections.py, 1 or 2 for a switch of SQLite: any positive number means on",
     "bf3a6713cebd": "engines/sqlite/notifier.py, a listing of the folder is not reused for 5 ms: the same are woken",
+    "d558d5351cf1": "engines/sqlite/queries.sql, the condition of the partial index, which the equality after it implies",
+    "9ee13a897737": "engines/sqlite/queries.sql, the condition of the partial index, which the equality after it implies",
+    "490480f512db": "engines/postgres/queries.sql, the condition of the partial index, which the equality after it implies",
+    "1718324477b5": "engines/postgres/queries.sql, the condition of the partial index, which the comparison implies",
+    "92c3aefcff71": "engines/postgres/queries.sql, the condition of the partial index, which the equality after it implies",
 }
