@@ -83,6 +83,16 @@ async def test_a_key_that_is_not_in_force_gets_no_new_secret(ring: ApiKeyStore, 
         assert (await ring.find(id)).key == before
 
 
+async def test_what_changes_one_key_leaves_the_others_as_they_are(ring: ApiKeyStore) -> None:
+    await add(ring)
+    other = await add(ring, OTHER, limits=LIMITS)
+    await ring.limit(ID, KeyLimits(rate=5))
+    await ring.rotate(make_secret(key_text(ID, "t" * 43), overlap="1h", expires_in="1h"))
+    await ring.revoke(ID)
+    await ring.forget(ID)
+    assert (await ring.all()).keys == [other]
+
+
 async def test_names_are_recorded_up_to_the_limit(ring: ApiKeyStore) -> None:
     await add(ring)
     assert await ring.name(ID, {"a", "b"}, {"t"}, LIMITS) is None

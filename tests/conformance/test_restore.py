@@ -8,6 +8,7 @@ from demora.core.verdict import GaveUp, Raised
 from demora.store.jobs import Answer
 from demora.store.store import Store
 from tests.builders import (
+    BROKEN,
     DONE,
     NO_IDS,
     add_one,
@@ -108,6 +109,15 @@ async def test_a_cancel_that_a_webhook_tells_of_stands(store: Store) -> None:
     quiet = await cancelled(store, delay=seconds(60), webhook_url="https://shop.example/hook")
     assert await store.restore(told, within=WITHIN) == Answer(False, Status.CANCELLED)
     assert await store.restore(quiet, within=WITHIN) == Answer(True, Status.QUEUED)
+
+
+async def test_a_webhook_that_told_of_an_earlier_end_keeps_no_cancel(store: Store, clock: TestClock) -> None:
+    added = await add_one(store, webhook_url="https://shop.example/hook")
+    await settle(store, await claim_one(store), BROKEN)
+    clock.turn(1)
+    await store.retry([added.id])
+    await store.cancel([added.id])
+    assert await store.restore(added.id, within=WITHIN) == Answer(True, Status.QUEUED)
 
 
 async def test_a_cancel_is_undone_once(store: Store) -> None:

@@ -8,6 +8,7 @@ from demora.core.verdict import HandedBack, Raised
 from demora.store.jobs import Answer
 from demora.store.store import Store
 from tests.builders import (
+    BROKEN,
     NO_IDS,
     NO_SUCH_ID,
     add_one,
@@ -48,6 +49,14 @@ async def test_attempts_are_counted_anew_and_tokens_go_on(store: Store, status: 
     job = await claim_one(store)
     assert (before.attempt, before.retry_count, before.token) == (0, 0, 1)
     assert (job.retry_state.attempt, job.retry_state.no_handler_claims, job.lease.token) == (1, 0, 2)
+
+
+async def test_a_new_generation_has_made_no_progress(store: Store) -> None:
+    added = await add_one(store)
+    await settle(store, await claim_one(store), BROKEN, progress=0.5, message="half")
+    await store.retry([added.id])
+    after = await job_of(store, added.id)
+    assert (after.progress, after.progress_message) == (None, None)
 
 
 async def test_a_new_generation_has_all_its_retries(store: Store, clock: TestClock) -> None:

@@ -7,9 +7,9 @@ import pytest
 from demora.core.job import Priority, Unique
 from demora.core.states import Status
 from demora.core.verdict import HandedBack, Raised
-from demora.store.jobs import Query
+from demora.store.jobs import ClaimedJob, Query
 from demora.store.store import Store
-from tests.builders import add_one, claim_ids, claim_one, job_of, key, new_job, seconds, settle
+from tests.builders import DONE, add_one, claim_ids, claim_one, job_of, key, new_job, seconds, settle
 from tests.clock import TestClock
 
 KEEP, REPLACE = Unique("k"), Unique("k", replace=True)
@@ -56,6 +56,24 @@ async def test_once_a_worker_has_taken_it_another_may_wait(store: Store) -> None
     await claim_one(store)
     second = await add_one(store, unique=KEEP)
     assert second.id != first.id
+
+
+async def test_a_replacement_leaves_the_jobs_that_had_the_key_before_as_they_are(store: Store) -> None:
+    ended, runs, waits = [await _taken(store, n) for n in range(3)]
+    await settle(store, ended, DONE)
+    before = [await job_of(store, run.lease.id) for run in (ended, runs)]
+    assert await settle(store, waits, HandedBack()) is Status.QUEUED
+    third = await add_one(store, unique=KEEP, payload=b'{"n":3}', delay=seconds(5))
+    replaced = await add_one(store, unique=REPLACE, payload=b'{"n":4}')
+    assert (replaced.id, replaced.replaced) == (third.id, True)
+    assert [await job_of(store, run.lease.id) for run in (ended, runs)] == before
+    assert (await job_of(store, waits.lease.id)).payload == {"n": 2}
+    assert (await job_of(store, third.id)).payload == {"n": 4}
+
+
+async def _taken(store: Store, n: int) -> ClaimedJob:
+    await add_one(store, unique=KEEP, payload=b'{"n":%d}' % n)
+    return await claim_one(store)
 
 
 async def test_a_job_that_comes_back_to_waiting_is_in_nobodys_way(store: Store, clock: TestClock) -> None:

@@ -1,8 +1,9 @@
 """Runs tests against changed copies of the source, many times over, at the price of a fork each.
 
-A process loads pytest, its plugins and all other packages that tests import, but neither demora nor the tests, and starts
-the servers. Each run is a fork of it, with a database of its own. The copy of the source keeps its compiled files, so that a
-fork compiles the changed file alone.
+A process loads pytest, its plugins, all other packages that tests import, and demora from a copy of the source, but not the
+tests, and starts the servers. Each run is a fork of it, with a database of its own. The fork changes the functions in its
+memory where it can, and imports demora again where it cannot. The copy is changed too: processes that a test starts read it.
+The compiled tests, with the assertions that pytest has rewritten, stay in their folders.
 """
 
 import compileall
@@ -24,6 +25,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.mutants.grafts import Grafts, forget
 from tests.servers import postgres, valkey
 
 ROOT = Path(__file__).parents[2]
@@ -49,26 +51,33 @@ class Nursery:
         self._folder = Path(tempfile.mkdtemp(dir=folder))
         self._copy = Path(shutil.copytree(source, self._folder / "src"))
         compileall.compile_dir(self._copy, quiet=1)
-        self._runs = 0
+        self._grafts = Grafts(self._copy, _ours)
+        self._change: tuple[str, bytes, bytes] | None = None
+        self._runs = self._changes = 0
+        gc.collect()
+        gc.freeze()  # else the collector of each fork writes to all that it shares
         self.left = math.inf  # seconds that runs may still compute
 
     @contextmanager
     def changed(self, file: str, text: bytes) -> Iterator[None]:
-        """Change one file of the copy. Its age differs too, else its compiled form would be used."""
+        """Change one file of the copy. Its age differs at each change, else the compiled form of another would be used."""
         path = self._copy / "demora" / file
         before, stat = path.read_bytes(), path.stat()
+        self._changes += 1
+        self._change = (file, before, text)
         path.write_bytes(text)
-        os.utime(path, (stat.st_atime, stat.st_mtime + 5))
+        os.utime(path, (stat.st_atime, stat.st_mtime + 5 * self._changes))
         try:
             yield
         finally:
+            self._change = None
             path.write_bytes(before)
             os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
-        """Run tests that do not count for the limit."""
-        left, self.left = self.left, math.inf
+        """Run a test that does not count for the limit."""
+        left, self.left = self.left, LONGEST_TEST
         try:
             yield
         finally:
@@ -83,23 +92,42 @@ class Nursery:
         with _database(database):
             pid = os.fork()
             if pid == 0:
-                _run([*OPTIONS, "-m", marks, "-k", names, *tests], self._copy, said, engine, database)
+                self._run([*OPTIONS, "-m", marks, "-k", names, *tests], said, engine, database)
             code, spent = _wait(pid, said, self.left)
             self.left -= spent
         return None if code in (0, pytest.ExitCode.NO_TESTS_COLLECTED) else _reason(said.read_text(errors="replace"), code)
 
+    def _run(self, arguments: list[str], said: Path, engine: str, database: str) -> None:
+        """The life of a fork. It ends without the exit handlers of its parent, which would stop the servers."""
+        code = 70
+        try:
+            os.setsid()
+            _end_with_parent()
+            _hush(said)
+            os.environ.update(PYTHONPATH=str(self._copy), DEMORA_TEST_ENGINE=engine)
+            if self._change is not None and not self._grafts.apply(*self._change):
+                forget()
+            postgres.shared().database = database
+            code = pytest.main(arguments)
+            sys.stdout.flush()
+        finally:
+            os._exit(code)
+
 
 def prepare() -> None:
     """Load what all runs need, and start the servers."""
-    sys.dont_write_bytecode = True
+    sys.dont_write_bytecode = False  # also where PYTHONDONTWRITEBYTECODE is set: runs share the compiled tests
     for module in _loaded_by_tests():
-        if not module.startswith(OURS):
+        if module.startswith("demora"):
+            _ours.append(module)
+        elif not module.startswith(OURS):
             with suppress(Exception):
                 importlib.import_module(module)
     postgres.shared()
     valkey.shared()
-    gc.collect()
-    gc.freeze()  # else the collector of each fork writes to all that it shares
+
+
+_ours: list[str] = []  # the modules of demora that tests load
 
 
 def _loaded_by_tests() -> list[str]:
@@ -114,22 +142,6 @@ def _loaded_by_tests() -> list[str]:
         os.waitpid(pid, 0)
         modules: list[str] = json.load(noted)
     return modules
-
-
-def _run(arguments: list[str], source: Path, said: Path, engine: str, database: str) -> None:
-    """The life of a fork. It ends without the exit handlers of its parent, which would stop the servers."""
-    code = 70
-    try:
-        os.setsid()
-        _end_with_parent()
-        _hush(said)
-        os.environ.update(PYTHONPATH=str(source), DEMORA_TEST_ENGINE=engine, PYTHONDONTWRITEBYTECODE="1")
-        sys.path.insert(0, str(source))
-        postgres.shared().database = database
-        code = pytest.main(arguments)
-        sys.stdout.flush()
-    finally:
-        os._exit(code)
 
 
 def _end_with_parent() -> None:

@@ -9,6 +9,15 @@ def test_about_ten_milliseconds_of_work_are_claimed_ahead() -> None:
     assert after_working(jobs=100, each=QUICK).jobs == 20
 
 
+def test_the_first_window_counts_in_full_and_later_ones_half() -> None:
+    prefetch = Prefetch()
+    now = work(prefetch, 0.0, jobs=11, each=QUICK)
+    assert prefetch.jobs == 20
+    prefetch.idle(now)
+    work(prefetch, now, jobs=3, each=4 * QUICK)
+    assert prefetch.jobs == (20 + 5) // 2
+
+
 def test_the_time_in_which_nothing_runs_does_not_count() -> None:
     prefetch, now = Prefetch(), 0.0
     for _ in range(20):
