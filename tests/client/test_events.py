@@ -190,6 +190,35 @@ async def test_many_listeners_share_one_reader(client: Client, store: CountingSt
     await eventually(readers, lambda number: number == 0)
 
 
+async def test_for_a_listener_that_is_in_no_hurry_the_database_is_read_less_often(
+    store: CountingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "LOOK", 60.0)
+    async with Demora(store=store) as app:
+        client = await app.open()
+        unhurried = await reading.EventReader(store).join(60.0)
+        async with client.events() as events:
+            for _ in range(10):  # the reader of others has looked as often
+                await client.cancel((await client.enqueue("demo.echo")).id)
+                await hear(events, "job.added", "job.cancelled")
+        assert unhurried.pending == 0
+
+
+async def test_a_listener_in_a_hurry_waits_for_no_other(
+    client: Client, store: CountingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "LOOK", 60.0)
+    async with client.events().every(60.0) as unhurried:
+        while not store.looks:
+            await client.queues()
+        for _ in range(5):  # it has looked for the first time, and would look again in a minute
+            await client.queues()
+        async with client.events() as events:
+            await client.cancel((await client.enqueue("demo.echo")).id)
+            await hear(events, "job.added", "job.cancelled")
+        await hear(unhurried, "job.added", "job.cancelled")
+
+
 async def test_a_listener_that_resumes_hears_the_latest_end_of_each_job(client: Client, store: CountingStore) -> None:
     async with client.events() as events:
         await client.enqueue("demo.echo")

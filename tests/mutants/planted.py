@@ -4390,6 +4390,20 @@ MUTANTS = (
         "tests/client/test_events.py -k begins_when",
     ),
     Mutant(
+        "the database is read as often for listeners that are in no hurry",
+        "client/events.py",
+        "PAUSE if pause is None else min(pause, LOOK))",
+        "PAUSE)",
+        "tests/client/test_events.py -k no_hurry",
+    ),
+    Mutant(
+        "a listener in a hurry waits for the next look of one that is in none",
+        "client/events.py",
+        "        self._joined.set()\n",
+        "",
+        "tests/client/test_events.py -k in_a_hurry",
+    ),
+    Mutant(
         "a listener that gives up a wait misses the rest of the replay",
         "client/events.py",
         '                self._replay = self._reader.replay(self._after or "")\n                raise\n',

@@ -1,7 +1,8 @@
 """Listening to events. All listeners of a client share one reader, which reads the database only while there is a listener.
 
 The reader looks for settled and new jobs when a job ends, and at least each second; at running jobs and at queues it looks
-each second. It never waits for a listener: one that falls too far behind is cut off.
+each second. While all listeners need news less often, it looks less often. It never waits for a listener: one that falls too
+far behind is cut off.
 """
 
 import asyncio
@@ -70,10 +71,11 @@ class Batch:
 class EventListener:
     """One listener's queue of batches that it has not heard yet."""
 
-    __slots__ = ("_batches", "_pending", "_waiter", "cut", "ended", "position")
+    __slots__ = ("_batches", "_pending", "_waiter", "cut", "ended", "pause", "position")
 
-    def __init__(self, position: str) -> None:
+    def __init__(self, position: str, pause: float) -> None:
         self.position = position  # where to resume after all that was taken
+        self.pause = pause  # seconds for which it needs no news after the last
         self.cut = self.ended = False
         self._batches: deque[Batch] = deque()
         self._pending = 0
@@ -135,13 +137,15 @@ class EventReader:
         self._listeners: dict[EventListener, None] = {}
         self._reading: asyncio.Task[None] | None = None
         self._began: asyncio.Future[None] | None = None
+        self._joined = asyncio.Event()
         self._replays = asyncio.Semaphore(REPLAYS)
         self.position = ""
 
-    async def join(self) -> EventListener:
+    async def join(self, pause: float | None = None) -> EventListener:
         """Return a listener to everything from now on. The first one starts the reader."""
-        listener = EventListener("")
+        listener = EventListener("", PAUSE if pause is None else min(pause, LOOK))
         self._listeners[listener] = None
+        self._joined.set()
         try:
             if self._reading is None or self._reading.done():
                 self._began = asyncio.get_running_loop().create_future()
@@ -212,8 +216,24 @@ class EventReader:
                 return
             except StoreError:  # the database is away, as the health of the service says; the position stays
                 await asyncio.sleep(LOOK)
-            await asyncio.sleep(PAUSE)
-            await woken.wait(LOOK - PAUSE)
+            rested = await self._rest()
+            if rested < LOOK:
+                await woken.wait(LOOK - rested)
+
+    async def _rest(self) -> float:
+        """Wait until a listener needs news, also one that joins meanwhile. Returns the seconds that the most eager one needs
+        none."""
+        now = asyncio.get_running_loop().time
+        began = now()
+        while (left := began + (pause := self._pause()) - now()) > 0:
+            self._joined.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._joined.wait()
+        return pause
+
+    def _pause(self) -> float:
+        return min((listener.pause for listener in self._listeners), default=PAUSE)
 
     def _publish(self, batch: Batch) -> None:
         self.position = batch.after
@@ -296,6 +316,8 @@ def _reset(position: str) -> Batch:
 class EventSource(Protocol):
     """Where the events of one listener come from: the reader of a database, or a service over HTTP."""
 
+    pause: float | None  # seconds for which the listener needs no news after the last; None if it is in a hurry
+
     @property
     def ended(self) -> bool:
         """Whether no more events come: the source is closed."""
@@ -319,6 +341,7 @@ class ReaderSource:
 
     def __init__(self, reader: EventReader, after: str | None) -> None:
         self._reader, self._after = reader, after
+        self.pause: float | None = None
         self._listener: EventListener | None = None
         self._replay: AsyncIterator[Batch] | None = None
 
@@ -335,7 +358,7 @@ class ReaderSource:
 
     async def begin(self) -> None:
         if self._listener is None:
-            self._listener = await self._reader.join()
+            self._listener = await self._reader.join(self.pause)
             if self._after is not None:
                 self._replay = self._reader.replay(self._after)
 
@@ -386,6 +409,12 @@ class EventStream:
         if self._events and self._batch is not None:
             return self._batch.before
         return self._source.position
+
+    def every(self, seconds: float) -> Self:
+        """Need news at most this often, so that a database is not read more often for this listener alone. At least each
+        second there are news, if there are any. To be called before it listens."""
+        self._source.pause = seconds
+        return self
 
     async def begin(self) -> None:
         """Start to listen, unless that is done."""

@@ -86,7 +86,7 @@ class Streams:
         have changed before. No error ends it, since the open pages would then show no more changes."""
         while True:
             try:
-                async with (await self._app.open()).events() as events:
+                async with (await self._app.open()).events().every(TICK) as events:
                     notices.store_well(READING)
                     await self._tell(events)
             except DemoraError:

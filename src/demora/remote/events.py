@@ -24,6 +24,7 @@ class RemoteEvents:
     def __init__(self, connection: ServiceConnection, which: EventFilter, after: str | None) -> None:
         self._connection, self._filter, self._after, self._position = connection, which, after, after or ""
         self._before = self._position  # the position before the last event that came
+        self.pause: float | None = None  # the service decides how often it looks
         self._heard: AsyncIterator[Event] | None = None
         self._pending: asyncio.Future[Event] | None = None
         self._closed = asyncio.Event()
