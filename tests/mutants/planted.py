@@ -1359,8 +1359,8 @@ MUTANTS = (
     Mutant(
         "line: a connection that another task closed ends its caller",
         LINE_NODES,
-        "TimeoutError, RuntimeError, AttributeError)",
-        "TimeoutError)",
+        "TimeoutError, RuntimeError, AttributeError, ",
+        "TimeoutError, ",
         "tests/line/redis/test_connections.py",
     ),
     Mutant("line: the run on record is not looked at", MAINTAINER, "if record.run != run or state", "if state", LOSS),

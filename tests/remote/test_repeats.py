@@ -215,3 +215,19 @@ def _listen(app: Demora) -> None:
 def _ended(events: BlockingEvents) -> str:
     """The next job that ends."""
     return next(event.job.id for event in events if event.kind is EventKind.CANCELLED and event.job is not None)
+
+
+async def test_a_key_or_host_name_that_cannot_be_sent_is_an_error_of_the_service(service: Demora) -> None:
+    async with serving(service) as url:
+        for place, key in ((url, "secret\n"), ("http://a..b", "secret")):
+            unsent = connection.ServiceConnection(place, key)
+            await unsent.open()
+            try:
+                with pytest.raises(StoreUnreachable, match="cannot be called") as asked:
+                    await unsent.ask("GET", "/api/v1/jobs")
+                with pytest.raises(StoreUnreachable, match="cannot be called"):
+                    await unsent.stream("/api/v1/events", (), after=None, silence=1.0)
+                assert not asked.value.may_pass
+                assert "secret" not in str(asked.value)
+            finally:
+                await unsent.close()

@@ -135,6 +135,8 @@ class ServiceConnection:
                     raise error_of(answer.status, await answer.read(), {})
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as problem:
             raise StoreUnreachable(f"the service {self.url} cannot be reached: {_said(problem)}", may_pass=True) from problem
+        except ValueError:
+            raise _unusable(self.url) from None
         return self._lines(answer)
 
     async def _lines(self, answer: "aiohttp.ClientResponse") -> AsyncIterator[bytes]:
@@ -185,6 +187,8 @@ class ServiceConnection:
             )
             lost.__cause__ = problem
             raise _Failed(lost, done=True) from problem
+        except ValueError:
+            raise _unusable(self.url) from None
         if status < 300:
             return ServiceAnswer(status, read)
         error = error_of(status, read, facts)
@@ -193,6 +197,12 @@ class ServiceConnection:
         if status in _GATEWAY:
             raise _Failed(error, done=True)
         raise error
+
+
+def _unusable(url: str) -> StoreUnreachable:
+    """The error for a request that aiohttp refuses to send. Its own text may repeat the key."""
+    words = f"the service {url} cannot be called: its host name is not valid, or the API key has a line break in it"
+    return StoreUnreachable(words, may_pass=False)
 
 
 def _said(problem: BaseException) -> str:

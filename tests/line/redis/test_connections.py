@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis.asyncio as driver
 import uvloop
 from redis.asyncio.connection import AbstractConnection
 
@@ -14,6 +15,7 @@ from demora.engines import make_store
 from demora.errors import BadSetting
 from demora.line.port import LineAway, LineState
 from demora.line.redis import RedisLine, connections
+from demora.line.redis.keys import Keys
 from tests.facts import eventually
 from tests.servers import valkey
 from tests.setups import redis_url
@@ -115,6 +117,19 @@ async def asked_while_closed(line: RedisLine, moment: int, turns: int, patched: 
     answers = await asyncio.gather(*(line.state() for _ in range(4)), return_exceptions=True)  # more than are kept idle
     await asyncio.gather(*closed)
     return answers
+
+
+async def test_a_line_with_bytes_that_are_no_text_is_away() -> None:
+    line = RedisLine(redis_url())
+    async with driver.Redis.from_url(redis_url()) as other:
+        try:
+            await line.connect("spoilt")
+            await other.hset(Keys("spoilt").state, "epoch", b"\xff")
+            with pytest.raises(LineAway, match="bytes that demora did not write"):
+                await line.state()
+        finally:
+            await other.delete(Keys("spoilt").state)
+            await line.close()
 
 
 async def test_a_store_opens_without_its_server(tmp_path: Path) -> None:

@@ -38,9 +38,9 @@ ALIVE = 1.0  # seconds after its last answer in which a connection is used witho
 OLDEST = (7, 0)
 POLICY = "noeviction"
 _REFUSED = (AuthenticationError, AuthorizationError, NoPermissionError)
-# How the driver reports that a server cannot be reached. If another task closes a connection that is being opened or written
-# to, the driver raises AttributeError, and uvloop RuntimeError.
-BROKEN = (RedisError, OSError, TimeoutError, RuntimeError, AttributeError)
+# How the driver reports that a server cannot be reached, or holds bytes that demora never writes. If another task closes a
+# connection that is being opened or written to, the driver raises AttributeError, and uvloop RuntimeError.
+BROKEN = (RedisError, OSError, TimeoutError, RuntimeError, AttributeError, UnicodeDecodeError)
 
 
 class Script:
@@ -330,6 +330,8 @@ def translate(problem: Exception) -> LineAway:
         return LineAway(f"no answer within {TIMEOUT:.0f} s")
     if isinstance(problem, (RuntimeError, AttributeError)):
         return LineAway("the connection was closed")
+    if isinstance(problem, UnicodeDecodeError):
+        return LineAway("it holds bytes that demora did not write")
     words = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
     if isinstance(problem, ResponseError) and words.startswith("LOST"):
         return LineLost(words.removeprefix("LOST "))
