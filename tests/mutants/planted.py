@@ -1363,6 +1363,13 @@ MUTANTS = (
         "TimeoutError, ",
         "tests/line/redis/test_connections.py",
     ),
+    Mutant(
+        "line: a state that another program wrote ends its reader",
+        "line/redis/line.py",
+        "        except ValueError:\n",
+        "        except KeyError:\n",
+        "tests/line/test_scribbled.py",
+    ),
     Mutant("line: the run on record is not looked at", MAINTAINER, "if record.run != run or state", "if state", LOSS),
     Mutant("line: a move into waiting is not marked", "engines/sqlite/line_feed.py", "tx.stamps.lined = True", "pass", LOSS),
     Mutant(

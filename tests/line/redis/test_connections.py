@@ -125,7 +125,7 @@ async def test_a_line_with_bytes_that_are_no_text_is_away() -> None:
         try:
             await line.connect("spoilt")
             await other.hset(Keys("spoilt").state, "epoch", b"\xff")
-            with pytest.raises(LineAway, match="bytes that demora did not write"):
+            with pytest.raises(LineAway, match="another program has written to it"):
                 await line.state()
         finally:
             await other.delete(Keys("spoilt").state)

@@ -331,7 +331,7 @@ def translate(problem: Exception) -> LineAway:
     if isinstance(problem, (RuntimeError, AttributeError)):
         return LineAway("the connection was closed")
     if isinstance(problem, UnicodeDecodeError):
-        return LineAway("it holds bytes that demora did not write")
+        return LineLost("another program has written to it")
     words = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
     if isinstance(problem, ResponseError) and words.startswith("LOST"):
         return LineLost(words.removeprefix("LOST "))

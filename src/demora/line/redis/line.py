@@ -16,7 +16,7 @@ import msgspec
 from ...core.job import QueueOrder
 from ...core.pace import EVERY_QUEUE
 from ...store.line_feed import Arrangement, Entry, Place
-from ..port import HandedOut, LineAway, LineState, Placed, PutMode, WakeWaiters, are_delayed, by_queue
+from ..port import HandedOut, LineAway, LineLost, LineState, Placed, PutMode, WakeWaiters, are_delayed, by_queue
 from .connections import BROKEN, Call, Nodes, Script, command, next_message, translate, unsubscribe
 from .keys import LANES, Keys, number_of
 
@@ -66,9 +66,12 @@ class RedisLine:
         await self._nodes.ask(_BEGIN.call([self._keys.state], epoch))
         self._under(epoch)
         [members] = await self._nodes.ask(command("SMEMBERS", self._keys.queues))
-        older = [(member, *member.split(" ", 1)) for member in members if int(member.split(" ", 1)[0]) < epoch]
-        for member, old_epoch, queue in older:
-            for key in self._keys.under(queue, int(old_epoch)):
+        for member in members:
+            earlier, _, queue = member.partition(" ")
+            is_ours = earlier.isdecimal() and earlier.isascii()
+            if is_ours and int(earlier) >= epoch:
+                continue
+            for key in self._keys.under(queue, int(earlier)) if is_ours else ():
                 await self._nodes.ask(command("UNLINK", key))
             await self._nodes.ask(command("SREM", self._keys.queues, member))
 
@@ -276,11 +279,16 @@ class RedisLine:
         return command("HMGET", self._keys.state, "epoch", "filled", "until", "position", "paced", "usual")
 
     def _read(self, values: Sequence[str | None]) -> LineState:
-        """Return the state, and learn from it how queues without an arrangement of their own are served."""
+        """Return the state, and learn from it how queues without an arrangement of their own are served. `LineLost` if it is
+        not as demora writes it."""
         epoch, filled, until, position, paced, usual = values
         self._usual = usual or _USUAL
         is_filled = filled is not None and filled == epoch and position is not None
-        return LineState(None if epoch is None else int(epoch), is_filled, int(until or 0), position or "", paced == "1")
+        try:
+            numbers = None if epoch is None else int(epoch), int(until or 0)
+        except ValueError:
+            raise LineLost("another program has written to it") from None
+        return LineState(numbers[0], is_filled, numbers[1], position or "", paced == "1")
 
     def _members(self) -> Call:
         return command("SMEMBERS", self._keys.queues)
