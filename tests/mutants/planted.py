@@ -1370,6 +1370,13 @@ MUTANTS = (
         "        except KeyError:\n",
         "tests/line/test_scribbled.py",
     ),
+    Mutant(
+        "a job is settled before the renewal that records its log",
+        "worker/worker.py",
+        "        if recording is not None:\n",
+        "        if False:\n",
+        "tests/worker/test_leases.py -k loses_no_line",
+    ),
     Mutant("line: the run on record is not looked at", MAINTAINER, "if record.run != run or state", "if state", LOSS),
     Mutant("line: a move into waiting is not marked", "engines/sqlite/line_feed.py", "tx.stamps.lined = True", "pass", LOSS),
     Mutant(
@@ -3394,12 +3401,10 @@ MUTANTS = (
         "a prefetched job starts in the slot of a thread that outlasts its timeout",
         "worker/worker.py",
         """            self._keep_slot(run, run.occupied, 0.0 if self._stopping else THREAD_GRACE)
-        self._conclude(run, outcome)
-""",
+        recording =""",
         """            self._conclude(run, outcome)
             self._keep_slot(run, run.occupied, 0.0 if self._stopping else THREAD_GRACE)
-        self._conclude(run, outcome)
-""",
+        recording =""",
         "tests/worker/test_ending.py",
     ),
     Mutant(

@@ -3,8 +3,9 @@
 import asyncio
 import functools
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +15,11 @@ from demora.core.verdict import Raised, RetryState, decide
 from demora.core.workers import WorkerRecord
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreClosed, StoreError
-from demora.store.jobs import ClaimRequest, Lease, Report, Settlement
+from demora.store.jobs import ClaimRequest, Lease, LeaseStatus, Report, Settlement
 from demora.store.store import Store
 from demora.system import notices
 from demora.system.log_limit import Limit
-from demora.worker import Worker, leases
+from demora.worker import Worker, leases, worker
 from demora.worker.leases import Keeper
 from tests.facts import eventually
 from tests.worker.conftest import Gate, ended
@@ -46,6 +47,58 @@ async def test_a_handler_that_blocks_the_loop_keeps_its_lease(app: Demora) -> No
     async with app.worker(lease=SHORT):
         found = await ended(app, await rude.enqueue())
     assert (found.status, found.token) == (Status.COMPLETED, 1)
+
+
+class HeldRenewals(SqliteStore):
+    """A store whose renewals with log lines wait until the test lets them go."""
+
+    def __init__(self, path: Path, *, broken: bool = False) -> None:
+        super().__init__(path)
+        self.arrived, self.go_on, self.broken, self.settlements = threading.Event(), threading.Event(), broken, 0
+
+    def sibling(self) -> SqliteStore:
+        sibling, renew = SqliteStore(self.path), SqliteStore.renew
+
+        async def held(reports: Sequence[Report], *, lease: timedelta) -> LeaseStatus:
+            if any(report.log for report in reports):
+                self.arrived.set()
+                await asyncio.to_thread(self.go_on.wait, 60)
+                if self.broken:
+                    raise StoreError("gone")
+            return await renew(sibling, reports, lease=lease)
+
+        sibling.renew = held  # type: ignore[method-assign]
+        return sibling
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Status | None]:
+        self.settlements += len(settlements)
+        return await super().settle(settlements)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_a_run_that_ends_while_its_log_is_recorded_loses_no_line(
+    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch, *, broken: bool
+) -> None:
+    monkeypatch.setattr(worker, "RECORDED_WITHIN", 60.0)
+    store = HeldRenewals(tmp_path / "jobs.db", broken=broken)
+    app = Demora(store=store)
+
+    @app.job("talk")
+    async def talk(ctx: Context) -> None:
+        ctx.log("one")
+        await gate.arrive()
+        ctx.log("two")
+
+    async with app, app.worker():
+        job = await talk.enqueue()
+        assert await asyncio.to_thread(store.arrived.wait, 60)
+        gate.open()
+        for _ in range(5):  # the run ends meanwhile, and is not settled
+            await app.get(job.id)
+        assert store.settlements == 0
+        store.go_on.set()
+        found = await ended(app, job)
+    assert [line.line for line in found.log] == ["one", "two"]
 
 
 async def test_a_lapsed_lease_is_settled_by_whoever_claims(app: Demora) -> None:

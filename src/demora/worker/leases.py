@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any
 
@@ -72,6 +73,9 @@ class Keeper:
         self._on_status, self._on_failure, self._on_blocked, self._record = on_status, on_failure, on_blocked, record
         self._tick = min(TICK, lease.total_seconds() / 4)
         self._held: dict[Lease, RenewedLease] = {}
+        self._reporting = threading.Lock()  # held while reports are taken from runs, and while a lease is dropped
+        self._recording: Future[None] = Future()  # done when the renewal has ended that is under way
+        self._recorded: frozenset[Lease] = frozenset()  # leases of the log lines that it records
         self._loop_alive = self._monotonic()  # when the worker's loop last ran a callback
         self._watched_at = self._asked_at = self._loop_alive  # when the loop was asked to run one
         self._answered, self._blocked = True, False
@@ -88,9 +92,12 @@ class Keeper:
             self._wake()
         return held
 
-    def drop(self, lease: Lease) -> None:
-        """Renew this lease no more."""
-        self._held.pop(lease, None)
+    def drop(self, lease: Lease) -> "Future[None] | None":
+        """Renew this lease no more. Returns the renewal that is recording log lines of its run at this moment, if there is
+        one: settled before it, the job would lose them."""
+        with self._reporting:
+            self._held.pop(lease, None)
+            return self._recording if lease in self._recorded else None
 
     async def start(self) -> None:
         """Begin to renew: on a thread with a sibling of the store, or on this loop if the store has no sibling."""
@@ -191,7 +198,13 @@ class Keeper:
         self._pass_on(statuses)
 
     async def _renew(self, store: Store, held: Sequence[RenewedLease]) -> LeaseStatus:
-        reports = [h.report() for h in held]
+        with self._reporting:
+            held = [h for h in held if h.lease in self._held]
+            reports = [h.report() for h in held]
+            self._recording = recording = Future[None]()
+            self._recorded = frozenset(report.lease for report in reports if report.log)
+        if not reports:
+            return LeaseStatus(frozenset(), frozenset())
         try:
             status = await store.renew(reports, lease=self._lease)
         except StoreError:
@@ -199,6 +212,9 @@ class Keeper:
                 if h.context is not None:
                     h.context.restore(report)
             raise
+        finally:
+            self._recorded = frozenset()
+            recording.set_result(None)
         crash.at("worker.renewed")
         return status
 

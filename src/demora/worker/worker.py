@@ -60,6 +60,7 @@ RESERVE = 3.0  # seconds of the grace, at most half of it, kept for closing a st
 LAST_CALL = 0.5  # seconds that the store has at least to answer a worker that stops
 RETIRING = 2.0  # seconds to deregister; a worker that fails to is forgotten when its heartbeats stop
 THREAD_GRACE = 2.0  # seconds that a thread may outlast its settled run before the worker reports it as stuck
+RECORDED_WITHIN = 1.0  # seconds that a settlement waits for a renewal that records log lines of its run
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between claims while the store is in trouble
 _BY_ID = attrgetter("id", "token")
 
@@ -334,6 +335,10 @@ class Worker:
         self._timeouts.forget(run, run.limit)
         if run.occupied is not None and not run.occupied.done():
             self._keep_slot(run, run.occupied, 0.0 if self._stopping else THREAD_GRACE)
+        recording = self._keeper.drop(run.ctx.job.lease)
+        if recording is not None:
+            with contextlib.suppress(asyncio.CancelledError):  # the run has its outcome, which stands
+                await asyncio.wait([asyncio.wrap_future(recording)], timeout=RECORDED_WITHIN)
         self._conclude(run, outcome)
 
     async def _trace(self, traces: Traces, run: Run) -> Outcome:
