@@ -339,16 +339,19 @@ async def test_a_page_does_not_jump_in_thirty_seconds_of_load(engine: Chromium, 
 
 @pytest.mark.timed
 async def test_the_first_paint_comes_within_300_ms(engine: Chromium, app: Demora) -> None:
+    """On a machine that is too busy to paint a bare page in its usual time, in the same minute, as many times later."""
     await make_lively(await app.open())
     async with served(app) as site, watched(engine) as (_, page):
         for path in PAGES:
-            times = []
-            for _ in range(5):
-                await page.goto(f"{site}{path}")
+            paints: dict[str, list[float]] = {BARE: [], f"{site}{path}": []}
+            for _, (url, times) in itertools.product(range(5), paints.items()):
+                await page.goto(url)
                 times.append(await page.evaluate(FIRST_PAINT))
-            assert sorted(times)[2] < 300, (path, times)
+            bare, whole = (sorted(times)[2] for times in paints.values())
+            assert whole < 300 * max(1, bare / BARE_PAINT), (path, paints)
 
 
+BARE, BARE_PAINT = "data:text/html,<p>bare", 60  # milliseconds, while nothing else runs
 FIRST_PAINT = """() => new Promise((done) => {
   const look = (list) => { for (const one of list) if (one.name === "first-contentful-paint") done(one.startTime); };
   look(performance.getEntriesByType("paint"));
