@@ -411,8 +411,8 @@ class EventStream:
         return self._source.position
 
     def every(self, seconds: float) -> Self:
-        """Need news at most this often, so that a database is not read more often for this listener alone. At least each
-        second there are news, if there are any. To be called before it listens."""
+        """Ask for events at most this often, so that the database is not read more often for this stream alone. They still
+        arrive at least once a second. Call it before the stream begins to listen; over HTTP it has no effect."""
         self._source.pause = seconds
         return self
 
