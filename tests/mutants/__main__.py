@@ -1,104 +1,68 @@
-"""`make mutants`: plants each bug in a copy of the source, and says what catches it. Survivors fail the run."""
+"""`make mutants`: plants bugs in the source, one at a time, and says what catches each. Survivors fail the run."""
 
 import argparse
-import os
+import hashlib
 import shlex
-import shutil
-import subprocess
 import sys
-import tempfile
-import time
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
 
-import pytest
-
-from tests.mutants import generated
+from tests.mutants import generated, trials
 from tests.mutants.foreign import FOREIGN
 from tests.mutants.locks import LOCKS
-from tests.mutants.planted import LINE_SIM, MUTANTS, SIM, Mutant
+from tests.mutants.mutations import Mutation, Named
+from tests.mutants.planted import MUTANTS, SIM, Mutant
 from tests.mutants.rooms import ROOMS
 from tests.mutants.schedules import SCHEDULES
+from tests.mutants.trials import Stage
 
-SOURCE = Path(__file__).parents[2] / "src" / "demora"
-ROOT = SOURCE.parents[1]
-SEEDS = 300
-
-
-class Verdict(NamedTuple):
-    mutant: Mutant
-    caught_by: str | None
-    seconds: float
+# Those that the simulator must catch stand last: it takes minutes where tests take seconds.
+PLANTED = sorted((*MUTANTS, *FOREIGN, *LOCKS, *ROOMS, *SCHEDULES), key=lambda mutant: mutant.caught_by.endswith(SIM))
+FILE = Path(__file__).parent / "planted.txt"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("--only", default="", help="mutants whose name contains this")
-    parser.add_argument("--after", type=int, default=0, help="leave out so many")
+    trials.add_arguments(parser)
     generated.add_arguments(parser)
     args = parser.parse_args()
-    if args.generated or args.collect:
-        return generated.main(args)
-    planted = (*MUTANTS, *FOREIGN, *LOCKS, *ROOMS, *SCHEDULES)
-    chosen = [mutant for mutant in planted[args.after :] if args.only in mutant.name]
-    with ThreadPoolExecutor(2) as pool:
-        verdicts = [_show(verdict) for verdict in pool.map(judge, chosen)]
-    survivors = [verdict for verdict in verdicts if verdict.caught_by is None]
-    print(f"{len(verdicts)} mutants, {len(verdicts) - len(survivors)} caught, {len(survivors)} survived")
-    return 1 if survivors else 0
+    return generated.main(args) if args.generated or args.collect else try_planted(args)
 
 
-def judge(mutant: Mutant) -> Verdict:
-    """Plant the bug in a copy, and run what should catch it."""
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "demora"
-        shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-        plant(mutant, copy)
-        ways = mutant.caught_by.split(" or ")
-        engine = "postgres" if "postgres" in mutant.file else "lined-sqlite" if mutant.name.startswith("line:") else "sqlite"
-        caught = next((by for way in ways if (by := _catch(way, folder, engine)) is not None), None)
-    return Verdict(mutant, caught, time.monotonic() - began)
+def try_planted(args: argparse.Namespace) -> int:
+    """Try the planted bugs, and print those that were not caught."""
+    bugs = {named.name: (named, mutant) for named, mutant in zip(map(planted, PLANTED), PLANTED, strict=True)}
+    chosen = [named for named, mutant in bugs.values() if args.only in mutant.name]
+    known = trials.verdicts_on(
+        chosen,
+        lambda named, _: stages(bugs[named.name][1]),
+        args.verdicts or FILE,
+        args,
+        everything=[named for named, _ in bugs.values()],
+    )
+    said = Counter(known[one.name].verdict if one.name in known else "untried" for one in chosen)
+    for one in chosen:
+        if one.name in known and known[one.name].verdict != "caught":
+            print(f"{known[one.name].verdict}: {bugs[one.name][1].name}, {one.name}")
+    print(f"{len(chosen)} planted bugs: " + ", ".join(f"{number} {verdict}" for verdict, number in said.most_common()))
+    return int(said.keys() > {"caught"})
 
 
-def plant(mutant: Mutant, source: Path) -> None:
-    path = source / mutant.file
-    text = path.read_text()
-    if text.count(mutant.old) != 1:
-        raise SystemExit(f"{mutant.name}: its text stands {text.count(mutant.old)} times in {mutant.file}, not once")
-    path.write_text(text.replace(mutant.old, mutant.new))
+def planted(mutant: Mutant) -> Named:
+    """The change that plants a bug, and a name for its verdict, which stays the same when the file is moved."""
+    source = trials.read(mutant.file)
+    if source.count(mutant.old.encode()) != 1:
+        raise SystemExit(f"{mutant.name}: its text does not stand once in {mutant.file}")
+    start = source.index(mutant.old.encode())
+    change = Mutation(mutant.file, source.count(b"\n", 0, start) + 1, "planted", mutant.old, mutant.new, start)
+    return Named(hashlib.sha256(repr(mutant._replace(file="")).encode()).hexdigest()[:12], change)
 
 
-def _catch(way: str, folder: str, engine: str) -> str | None:
-    """What caught it, or None if it went unnoticed; the other engine's tests would only take time."""
-    if way in (SIM, LINE_SIM):
-        command = ["-m", "tests.sim", "--seeds", str(SEEDS), "--jobs", "100", "--processes", "1", "--small", "--first-bad"]
-        command += ["--line"] if way == LINE_SIM else []
-    else:
-        command = [
-            "-m",
-            "pytest",
-            "-x",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-m",
-            "not timed and not campaign",
-            *shlex.split(way),
-        ]
-    environment = os.environ | {"PYTHONPATH": folder, "DEMORA_TEST_ENGINE": engine}
-    run = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    if run.returncode in (0, pytest.ExitCode.NO_TESTS_COLLECTED):
-        return None
-    marks = ("seed ", "FAILED ", "ERROR tests")
-    return next((line[:110] for line in run.stdout.splitlines() if line.startswith(marks)), f"{way}: {run.stderr[-200:]}")
-
-
-def _show(verdict: Verdict) -> Verdict:
-    by = verdict.caught_by or "SURVIVED"
-    print(f"{verdict.seconds:6.1f} s  {verdict.mutant.name}\n          {by}", flush=True)
-    return verdict
+def stages(mutant: Mutant) -> list[Stage]:
+    """What should catch the bug, one way after another; the tests on another engine would only take time."""
+    other = "lined-sqlite" if mutant.name.startswith("line:") else "sqlite"
+    ways = mutant.caught_by.split(" or ")
+    return [Stage("postgres" if "postgres" in mutant.file + way else other, shlex.split(way)) for way in ways]
 
 
 if __name__ == "__main__":

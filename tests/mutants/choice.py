@@ -25,9 +25,9 @@ NEAREST = {
     "changes": "add add_keys unique cancel retry change remove purge housekeep expiry",
     "child": "child process processes",
     "claiming": "races lost_wakeups joining",
-    "connections": "connections limits migrating",
+    "connections": "connections limits migrating forks",
     "database": "gathered_reads searches closing open_close",
-    "diagnostics": "diagnostics examination",
+    "diagnostics": "diagnostics examination write_probe",
     "engine": "open_close subscribe queues",
     "events": "event_store events",
     "file_watch": "changed_files",
@@ -51,7 +51,8 @@ NEAREST = {
     "schedules": "schedules model_of_schedules",
     "settling": "running hostile",
     "statistics": "statistics",
-    "transactions": "transactor lost_answers stall",
+    "transactions": "transactor lost_answers stall stopped_holder",
+    "transactors": "transactor stall searches",
     "walks": "find",
     "webhooks": "deliveries",
     "wire": "process child processes",
@@ -88,7 +89,7 @@ def _module(mutation: Mutation, source: str) -> str:
     if path.suffix != ".sql":
         return path.stem
     names = [f'"{name}"' for name in sorted(statements_of(source, mutation.line))]
-    modules = sorted((SOURCE / path.parent).glob("*.py"))
+    modules = sorted((SOURCE / path.parent).rglob("*.py"))
     return next((one.stem for one in modules if any(name in one.read_text() for name in names)), path.stem)
 
 

@@ -19,14 +19,14 @@ FOREIGN = (
     ),
     Mutant(
         "Of several scheduled jobs added in one call the latest, not the earliest, decides whether waiters are woken.",
-        "engines/sqlite/changes.py",
+        "engines/sqlite/jobs/changes.py",
         "        if due_at < head[DUE_AT]:\n            earliest[queue, lane, rank] = row",
         "        if due_at > head[DUE_AT]:\n            earliest[queue, lane, rank] = row",
         ANYTHING,
     ),
     Mutant(
         "The same idempotency key twice in one call makes two jobs.",
-        "engines/sqlite/changes.py",
+        "engines/sqlite/jobs/changes.py",
         "taken[job.key.scope, job.key.key] = job.key.request_hash, answer",
         "taken[job.key.scope, job.id] = job.key.request_hash, answer",
         ANYTHING,
@@ -40,7 +40,7 @@ FOREIGN = (
     ),
     Mutant(
         "A worker with fewer free slots than there are lanes and ranks takes the oldest jobs instead of the most urgent.",
-        "engines/sqlite/runs.py",
+        "engines/sqlite/jobs/runs.py",
         "ready = sorted((h for h in firsts if h.due_at <= tx.wall), key=lambda h: h.place)",
         "ready = sorted((h for h in firsts if h.due_at <= tx.wall), key=lambda h: (h.due_at, h.rowid))",
         ANYTHING,
@@ -84,7 +84,7 @@ FOREIGN = (
     ),
     Mutant(
         "The log lines of a job stay in the database after the job was removed or purged.",
-        "engines/sqlite/changes.py",
+        "engines/sqlite/jobs/changes.py",
         '    tx.db.execute(SQL["remove_attempts"], (key,))\n    tx.db.execute(SQL["remove_logs"], (key,))\n',
         '    tx.db.execute(SQL["remove_attempts"], (key,))\n',
         ANYTHING,

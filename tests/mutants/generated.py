@@ -2,41 +2,34 @@
 
 The tests of a line come from maps that `--collect` makes: of Python with coverage by test, of SQL by the names of the
 statements that each test runs. Lines that the maps do not know, and Lua, get the tests of their room, the most promising
-first. A run writes each verdict to a file as it is reached, and later runs continue from it.
+first.
 """
 
 import argparse
-import functools
 import hashlib
 import itertools
-import math
-import multiprocessing
 import os
 import sqlite3
 import subprocess
 import sys
-import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
-from typing import NamedTuple
 
-from tests.mutants import choice, nursery, verdicts
+from tests.mutants import choice, nursery, trials
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.mutations import Mutation, Named, all_mutations, compiles
 from tests.mutants.statements import VARIABLE, StatementMap
+from tests.mutants.trials import ROOT, SOURCE, Stage, read
 from tests.mutants.verdicts import FILE, Verdict
 
-ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "src" / "demora"
 MAPS = ROOT / "build" / "mutants"  # for each room a file of coverage, with a context for each test, and one of statements
 FIRST = 60  # tests of a line to try at first: those that cover the least else
 NEAREST = 5  # test files to try at first, where no map knows the tests
 CONFORMANCE, CORE = "tests/conformance", "tests/core"
 VERDICTS = ("caught", "survived", "undecided", "equivalent")
 SEARCHES = "tests/hostile/test_searches.py"
+CHANGED_OR_HELD = ("tests/hostile/test_changed_files.py", "tests/hostile/test_stopped_holder.py")
 BOUNDS, PROCESSES = "tests/test_bounds.py", "tests/end_to_end/test_process_handlers.py"
 
 # The tests of a room, nearest first, and the set-ups to run them on. The first folder that matches counts.
@@ -44,17 +37,10 @@ ROOM_TESTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("core/", "sqlite-memory", (CORE, BOUNDS, CONFORMANCE, "tests/worker", "tests/outbound", "tests/api", "tests/proof")),
     ("store/", "sqlite-memory", (CONFORMANCE, "tests/worker", "tests/scheduler", "tests/client")),
     ("engines/postgres/", "postgres", (CONFORMANCE, "tests/engines", SEARCHES)),
-    ("engines/", "sqlite", (CONFORMANCE, "tests/engines", SEARCHES, "tests/hostile/test_changed_files.py")),
-    ("line/", "lined-sqlite", ("tests/line", CONFORMANCE)),
+    ("engines/", "sqlite", (CONFORMANCE, "tests/engines", SEARCHES, *CHANGED_OR_HELD)),
+    ("line/", "lined-sqlite", ("tests/line", CONFORMANCE, "tests/hostile/test_forks.py")),
     ("worker/", "sqlite", ("tests/worker", "tests/handlers", "tests/metrics", BOUNDS, PROCESSES)),
 )
-
-
-class Tried(NamedTuple):
-    """The verdict on one mutation, and how many seconds its tests computed."""
-
-    verdict: Verdict
-    seconds: float
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,13 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--generated", action="store_true", help="plant generated bugs instead of the written ones")
     group.add_argument("--sample", type=int, default=1000, help="how many of them (1000)")
     group.add_argument("--seed", type=int, default=1, help="which of them (1)")
-    group.add_argument(
-        "--verdicts", type=Path, default=FILE, help="the file of the verdicts; those in it are not tried again"
-    )
-    group.add_argument("--again", action="store_true", help="try those again that were not caught")
-    group.add_argument("--minutes", type=float, default=math.inf, help="begin no other after this time")
-    group.add_argument("--limit", type=float, default=120, help="seconds of computing for each, then it is undecided (120)")
-    group.add_argument("--processes", type=int, default=2, help="bugs to try at a time (2)")
     group.add_argument("--in", dest="only_in", default="", help="only files whose path contains this")
     group.add_argument(
         "--collect",
@@ -81,56 +60,14 @@ def main(args: argparse.Namespace) -> int:
     if args.collect:
         return collect(args.only_in)
     chosen = sample(args.sample, args.seed, args.only_in)
-    known = still_valid(verdicts.read(args.verdicts))
-    verdicts.write(args.verdicts, known)
-    tried = {name for name, one in known.items() if one.verdict == "caught" or not args.again}
-    left = [one for one in chosen if one.name not in tried and one.name not in EQUIVALENT]
-    for done in _judged(left, known, args):
-        known[done.verdict.name] = done.verdict
-        _show(done)
-        verdicts.note(args.verdicts, done.verdict)
-    verdicts.write(args.verdicts, known)
+    known = trials.verdicts_on(
+        [one for one in chosen if one.name not in EQUIVALENT and args.only in one.name],
+        lambda named, known: Covering(named.mutation.file).stages(named.mutation, _caught_in(named.mutation.file, known)),
+        args.verdicts or FILE,
+        args,
+        everything=all_mutations(SOURCE),
+    )
     return report(chosen, known)
-
-
-def _judged(left: Sequence[Named], known: dict[str, Verdict], args: argparse.Namespace) -> Iterator[Tried]:
-    """Judge mutations in forks of this process, which has loaded what all of them need."""
-    if not left:
-        return
-    nursery.prepare()
-    until, waiting, running = time.monotonic() + args.minutes * 60, iter(left), set[Future[Tried]]()
-    forks = multiprocessing.get_context("fork")
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        ProcessPoolExecutor(args.processes, forks, _hatch, (Path(folder),)) as pool,
-    ):
-        while True:
-            for named in itertools.islice(waiting, args.processes - len(running) if time.monotonic() < until else 0):
-                running.add(pool.submit(judge, named, _caught_in(named.mutation.file, known), args.limit))
-            if not running:
-                return
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for one in done:
-                yield one.result()
-
-
-def _hatch(folder: Path) -> None:
-    global _nursery
-    _nursery = nursery.Nursery(SOURCE.parent, folder)
-
-
-_nursery: nursery.Nursery
-
-
-def still_valid(known: dict[str, Verdict]) -> dict[str, Verdict]:
-    """Drop the verdicts on code that has changed since."""
-    there = {named.name: named.mutation for named in all_mutations(SOURCE)}
-    return {name: one for name, one in known.items() if name in there and one.around == _digest(there[name])}
-
-
-def _digest(mutation: Mutation) -> str:
-    _, text = choice.around(mutation, _read(mutation.file).decode())
-    return hashlib.sha256(text.encode()).hexdigest()[:6]
 
 
 def _caught_in(file: str, known: dict[str, Verdict]) -> Counter[str]:
@@ -143,66 +80,15 @@ def sample(number: int, seed: int, only_in: str = "") -> list[Named]:
     """The same sample for the same seed, also after changes elsewhere in the source."""
     everything = [one for one in all_mutations(SOURCE) if only_in in one.mutation.file]
     everything.sort(key=lambda one: hashlib.sha256(f"{seed} {one.name}".encode()).digest())
-    sound = (one for one in everything if compiles(one.mutation, _read(one.mutation.file)))
+    sound = (one for one in everything if compiles(one.mutation, read(one.mutation.file)))
     return [one for _, one in zip(range(number), sound, strict=False)]
-
-
-@functools.cache
-def _read(file: str) -> bytes:
-    return (SOURCE / file).read_bytes()
-
-
-def judge(named: Named, caught: Counter[str], limit: float) -> Tried:
-    """Plant one bug in a copy of the source, and run its tests until one fails that does not fail without it."""
-    mutation = named.mutation
-    verdict, by = "survived", f"{mutation.file}:{mutation.line}"
-    try:
-        _nursery.left = limit
-        for stage in Covering(_maps(_room(mutation.file))).stages(mutation, caught):
-            failed = _failing(stage, mutation)
-            if failed is not None:
-                verdict, by = "caught", failed
-                break
-    except nursery.TimeIsUp:
-        verdict = "undecided"
-    return Tried(Verdict(named.name, _digest(mutation), verdict, by), limit - _nursery.left)
-
-
-def _failing(stage: "Stage", mutation: Mutation) -> str | None:
-    """The test file that fails with the bug and passes without it."""
-    while True:
-        tests = [*stage.tests, *(f"--deselect={test}" for test in _failing_anyway)]
-        with _nursery.changed(mutation.file, mutation.applied(_read(mutation.file))):
-            failed = _nursery.failing(tests, engine=stage.engine, marks=stage.marks, names=stage.names)
-        test = None if failed is None else failed.split(" - ")[0]
-        file = None if test is None else test.split("::")[0]
-        if test is None or file in (test, *_sound) or test in _failing_anyway:
-            return file
-        with _nursery.uncounted():
-            passes = _nursery.failing([test], engine=stage.engine, marks=stage.marks) is None
-        if passes:
-            _sound.add(file)
-            return file
-        _failing_anyway.add(test)
-
-
-_sound: set[str | None] = set()  # files with a test that passed without a bug
-_failing_anyway: set[str] = set()
-
-
-class Stage(NamedTuple):
-    """Tests to run at once, and on which set-up."""
-
-    engine: str
-    tests: Sequence[str]
-    marks: str = nursery.QUICK
-    names: str = ""
 
 
 class Covering:
     """Which tests cover a line, by the maps of its room if there are any, else by the room."""
 
-    def __init__(self, maps: Path) -> None:
+    def __init__(self, file: str) -> None:
+        maps = _maps(_room(file))
         self._path = maps / "covered" if (maps / "covered").exists() else None
         self._statements = StatementMap(maps / "statements")
 
@@ -215,7 +101,7 @@ class Covering:
             if known[FIRST:]:
                 yield Stage(engine, known[FIRST:])
             return
-        files = choice.ranked(mutation, _read(mutation.file).decode(), folders, caught)
+        files = choice.ranked(mutation, read(mutation.file).decode(), folders, caught)
         starts_processes = "/processes/" in mutation.file  # and so do all tests that reach it
         quick = nursery.QUICK if starts_processes else f"{nursery.QUICK} and not slow"
         nearest, others = files[:NEAREST], files[NEAREST:]
@@ -291,7 +177,3 @@ def _room(file: str) -> str:
 
 def _maps(room: str) -> Path:
     return MAPS / room.strip("/").replace("/", "-")
-
-
-def _show(tried: Tried) -> None:
-    print(f"{tried.seconds:6.1f} s  {tried.verdict.name} {tried.verdict.verdict} {tried.verdict.by}", flush=True)

@@ -108,9 +108,9 @@ LOCKS = (
         "ready",
     ),
     _race(
-        "a pace is set without its lock",
-        "select pace, state, follows from demora.paces where queue = :queue for update",
-        "select pace, state, follows from demora.paces where queue = :queue",
+        "a pace that is set takes its state back to what it was before a release",
+        "set_at = excluded.set_at, set_by = excluded.set_by, follows = false",
+        "set_at = excluded.set_at, set_by = excluded.set_by, follows = false, state = excluded.state",
         "backlog",
     ),
     _race(
@@ -150,14 +150,14 @@ LOCKS = (
         "    if due:  # another transaction has locked the pace or its jobs\n",
         "    if False:\n",
         "paced",
-        file="engines/postgres/runs.py",
+        file="engines/postgres/jobs/runs.py",
     ),
     _race(
         "an add trusts that a job it met is still there",
         "        removed = [job for job in missing if job.id not in before]  # deleted since the statement found them\n",
         "        removed = list[NewJob]()\n        before |= {job.id: before[job.id] for job in missing}\n",
         "failed",
-        file="engines/postgres/changes.py",
+        file="engines/postgres/jobs/changes.py",
     ),
     _race(
         "parking waits for locked jobs",

@@ -31,8 +31,9 @@ from tests.servers import postgres, valkey
 ROOT = Path(__file__).parents[2]
 QUICK = "not timed and not campaign"  # a campaign would take the time of hundreds of tests
 UNUSED = ("cacheprovider", "pytest_cov", "xdist", "xdist.looponfail", "schemathesis", "faker", "platformdirs", "django")
-OPTIONS = ("-q", "-x", "--tb=line", "-o", "timeout=0", *(f"-pno:{plugin}" for plugin in UNUSED))
+OPTIONS = ("-v", "-x", "--tb=line", "-o", "timeout=0", *(f"-pno:{plugin}" for plugin in UNUSED))
 WARM_UP = ("tests/conformance/test_leased.py", "tests/core/test_backoff.py", "tests/line/test_loss.py", "tests/worker")
+WARM_UP += ("tests/api/test_metrics.py", "tests/outbound/test_sender.py", "tests/remote/test_worker_protocol.py")
 OURS = ("demora", "pytest_demora", "tests", "conftest", "test_", "__")
 HUNG = 124
 PR_SET_PDEATHSIG = 1
@@ -167,7 +168,7 @@ def _wait(pid: int, said: Path, limit: float) -> tuple[int, float]:
             _end_group(pid)
             return os.waitstatus_to_exitcode(status), resources.ru_utime + resources.ru_stime
         used = _usage(pid, time.monotonic() - began)
-        if said.stat().st_size != shown:  # a dot for each test
+        if said.stat().st_size != shown:  # a line for each test
             shown, since = said.stat().st_size, used
         hangs = used.idle - since.idle > LONGEST_IDLE or used.computed - since.computed > LONGEST_TEST
         if hangs or used.computed > limit:
@@ -220,7 +221,7 @@ def _database(name: str) -> Iterator[None]:
 
 def _reason(output: str, code: int) -> str:
     """The test that failed, as pytest names it, or the one that hung."""
-    for line in output.splitlines():
-        if line.startswith(("FAILED tests", "ERROR tests")):
-            return line.split(" ", 1)[1]
-    return "hangs" if code == HUNG else "conftest.py" if "conftest" in output else f"exit code {code}"
+    lines = output.splitlines()
+    failed = [line.split(" ", 1)[1] for line in lines if line.startswith(("FAILED tests", "ERROR tests"))]
+    hung = [line.split(" ")[0] for line in lines[-1:] if code == HUNG and line.startswith("tests/")]
+    return [*failed, *hung, "conftest.py" if "conftest" in output else f"exit code {code}"][0]

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-SIM = "simulator"
-LINE_SIM = "simulator with a line"
+SIM = "tests/sim/seeds.py::test_a_simulation_keeps_every_promise"
+LINE_SIM = "tests/sim/seeds.py::test_a_simulation_with_a_line_keeps_every_promise"
 RUN_LOG = "tests/worker/test_run_log.py"
 WAKE_UPS = "tests/test_wake_ups.py"
 BOUNDS = "tests/worker/test_bounds.py"
@@ -22,7 +22,7 @@ class Mutant(NamedTuple):
 
 
 SQL = "engines/sqlite/queries.sql"
-RUNS = "engines/sqlite/runs.py"
+RUNS = "engines/sqlite/jobs/runs.py"
 CONFORMANCE = "tests/conformance/"
 PACE, PACE_RULE = "tests/conformance/test_pace.py", "tests/core/test_pace.py"
 WRITES, CUT = "engines/postgres/connection/transactions.py", "tests/engines/postgres/test_lost_answers.py"
@@ -114,7 +114,7 @@ MUTANTS = (
     ),
     Mutant(
         "a key is not looked at",
-        "engines/sqlite/changes.py",
+        "engines/sqlite/jobs/changes.py",
         "        if found is None:\n            return None\n        id, request_hash",
         "        if found is not None or True:\n            return None\n        id, request_hash",
     ),
@@ -176,8 +176,8 @@ MUTANTS = (
     Mutant(
         "a type without a handler is named again each minute",
         "system/log_limit.py",
-        "        if not self._lasting:\n",
-        "        if True:\n",
+        "if not self._lasting and now",
+        "if now",
         "tests/hostile/test_secrets.py -k remedy",
     ),
     Mutant(
@@ -262,10 +262,8 @@ MUTANTS = (
     Mutant(
         "the release of delayed jobs forgets after its look what came meanwhile",
         "scheduler/housekeeping.py",
-        "                subscription.clear()\n                try:\n"
-        "                    released, pause = await self._store.paces.release(), FIRST_PAUSE\n",
-        "                try:\n                    released, pause = await self._store.paces.release(), FIRST_PAUSE\n"
-        "                    subscription.clear()\n",
+        "        subscription.clear()\n        try:\n            answer = await ask()\n",
+        "        try:\n            answer = await ask()\n            subscription.clear()\n",
         WAKE_UPS,
     ),
     Mutant(
@@ -535,11 +533,15 @@ MUTANTS = (
         CONFORMANCE + "test_claim.py",
     ),
     Mutant(
-        "an add wakes nobody", "engines/sqlite/changes.py", "    _wake(tx, new)\n", "", CONFORMANCE + "test_subscribe.py"
+        "an add wakes nobody",
+        "engines/sqlite/jobs/changes.py",
+        "    _wake(tx, new)\n",
+        "",
+        CONFORMANCE + "test_subscribe.py",
     ),
     Mutant(
         "the next due time behind a ready head is forgotten",
-        "engines/sqlite/runs.py",
+        "engines/sqlite/jobs/runs.py",
         "    for head in exhausted:",
         "    for head in ():",
         CONFORMANCE + "test_claim.py",
@@ -560,7 +562,7 @@ MUTANTS = (
     ),
     Mutant(
         "a jump of the wall clock lapses leases",
-        "engines/sqlite/runs.py",
+        "engines/sqlite/jobs/runs.py",
         'tx.db.execute(SQL["lapsed"], (tx.lease_clock,',
         'tx.db.execute(SQL["lapsed"], (tx.wall - 1_799_995_000_000,',
         CONFORMANCE,
@@ -581,7 +583,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker that was given up may still settle",
-        "client/recovery.py",
+        "client/workers/recovery.py",
         "        recovered = await self._settle([self._taken(job) for job in held], [worker_id] * len(held))\n",
         "        recovered = [Recovered(job.id, worker_id, Status.RETRYING) for job in held]\n",
         "tests/client/test_operator.py -k test_a_worker_that_was_given_up_loses_its_jobs_and_cannot_settle",
@@ -631,7 +633,7 @@ MUTANTS = (
     Mutant("a retry by hand keeps the expiry", SQL, "error = null, expires_at = null", "error = null", CONFORMANCE),
     Mutant(
         "uniqueness is not looked at",
-        "engines/sqlite/changes.py",
+        "engines/sqlite/jobs/changes.py",
         "if job.unique is not None:",
         "if False:",
         CONFORMANCE + "test_unique.py",
@@ -645,21 +647,21 @@ MUTANTS = (
     ),
     Mutant(
         "retention forgets the queue's own request",
-        "engines/sqlite/changes.py",
-        "own.get(queue, retention)",
-        "retention",
+        "engines/sql/retention.py",
+        "self._own.get(queue, self._general)",
+        "self._general",
         CONFORMANCE,
     ),
     Mutant(
         "one job more than wanted is deleted",
-        "engines/sqlite/changes.py",
+        "engines/sqlite/jobs/changes.py",
         "status, keep.count, limit - removed)",
         "status, max(keep.count - 1, 0), limit - removed)",
         CONFORMANCE + "test_housekeep.py",
     ),
     Mutant(
         "queues in turn are one line",
-        "engines/sqlite/runs.py",
+        "engines/sqlite/jobs/runs.py",
         "n if request.in_turn else 0",
         "0",
         CONFORMANCE + "test_claim_order.py",
@@ -715,7 +717,7 @@ MUTANTS = (
     ),
     Mutant(
         "a connection that commits by itself is taken for a transaction",
-        "engines/postgres/connection/joining.py",
+        "engines/postgres/jobs/joining.py",
         "if await self._borrowed.commits_by_itself():",
         "if await self._borrowed.commits_by_itself() and False:",
         "tests/engines/postgres/test_within.py",
@@ -788,14 +790,14 @@ MUTANTS = (
     ),
     Mutant(
         "an IPv6 address beyond those that are given out is called",
-        "core/outbound.py",
+        "core/outbound/targets.py",
         "if address.version == 6 and address not in _UNICAST:",
         "if False:",
         "tests/core/test_networks.py",
     ),
     Mutant(
         "an IPv4 address behind 6to4 is called",
-        "core/outbound.py",
+        "core/outbound/targets.py",
         '    ("2002::/16", "an IPv4 address behind 6to4"),\n',
         "",
         "tests/core/test_networks.py or tests/hostile/test_urls.py",
@@ -851,10 +853,10 @@ MUTANTS = (
     ),
     Mutant(
         "a job asks for a busy host every second",
-        "core/outbound.py",
+        "core/outbound/turns.py",
         "ahead = min(max(SHORTEST, GROWTH * (now - crowd.since)), LONGEST)",
         "ahead = 1.0",
-        OUTBOUND,
+        OUTBOUND + " -k claimed_a_few_times",
     ),
     Mutant(
         "a caller who gives up keeps a place at a host",
@@ -915,21 +917,21 @@ MUTANTS = (
     ),
     Mutant(
         "an address has as many spellings as there are",
-        "core/outbound.py",
+        "core/outbound/targets.py",
         "host if address is None else str(address)",
         'host.strip("[]")',
         OUTBOUND,
     ),
     Mutant(
         "an address in an odd spelling is taken for a name",
-        "core/outbound.py",
+        "core/outbound/targets.py",
         "if not _NUMBER.fullmatch(labels[-1]):",
         "if read_address(host) is None:",
         "tests/core/test_urls.py",
     ),
     Mutant(
         "a header may say where a message ends",
-        "core/outbound.py",
+        "core/outbound/targets.py",
         '"content-length", "transfer-encoding", ',
         "",
         "tests/core/test_headers.py",
@@ -944,14 +946,14 @@ MUTANTS = (
     Mutant("a failure is not told", RUNS, "if moved.hooked:", "if False:", SIM),
     Mutant(
         "a cancel of a waiting job is not told",
-        "engines/sqlite/changes.py",
+        "engines/sqlite/jobs/changes.py",
         "if hooked and key is not None:",
         "if False:",
         "tests/conformance/test_deliveries.py",
     ),
     Mutant(
         "an expiry is not told",
-        "engines/sqlite/changes.py",
+        "engines/sqlite/jobs/changes.py",
         "record_deliveries(tx, [id for id, hooked in ended if hooked])",
         "record_deliveries(tx, [])",
         "tests/conformance/test_deliveries.py",
@@ -972,7 +974,7 @@ MUTANTS = (
     ),
     Mutant(
         "a delivery is told of",
-        "core/webhook.py",
+        "core/outbound/webhook.py",
         "if ended.type == TYPE or ended.status not in _NAMES:",
         "if ended.status not in _NAMES:",
         "tests/core/test_webhook.py",
@@ -1021,7 +1023,7 @@ MUTANTS = (
     ),
     Mutant(
         "a claim takes what the pace of a queue holds",
-        "engines/sqlite/runs.py",
+        "engines/sqlite/jobs/runs.py",
         "return own is not None and not (isinstance(own, paces.PacedQueue) and own.holds(lane))",
         "return own is not None",
         PACE,
@@ -1035,7 +1037,7 @@ MUTANTS = (
     ),
     Mutant(
         "a claim does not wake up for the next release time of a pace",
-        "engines/sqlite/runs.py",
+        "engines/sqlite/jobs/runs.py",
         "waits = [max(look * 1000 - tx.wall_us, 0) for look in looks]",
         "waits = [max(look * 1000 - tx.wall_us, 0) for look in looks if look < 0]",
         PACE,
@@ -1364,7 +1366,7 @@ MUTANTS = (
         "tests/line/redis/test_connections.py",
     ),
     Mutant(
-        "line: a state that another program wrote ends its reader",
+        "a state of the line that another program wrote ends its reader",
         "line/redis/line.py",
         "        except ValueError:\n",
         "        except KeyError:\n",
@@ -1474,7 +1476,7 @@ MUTANTS = (
         LINE_STORE,
         "        if delayed:\n",
         "        if not delayed:\n",
-        "tests/line",
+        "tests/line/test_pace.py",
     ),
     Mutant(
         "a worker claims again before what it claimed has started",
@@ -1842,7 +1844,7 @@ MUTANTS = (
     ),
     Mutant(
         "a job that somebody holds keeps who claims in a circle",
-        "engines/postgres/runs.py",
+        "engines/postgres/jobs/runs.py",
         'wider = locked and summary["found"] == window',
         "wider = locked",
         "tests/line/test_joining.py",
@@ -1968,35 +1970,35 @@ MUTANTS = (
     ),
     Mutant(
         "each claim counts the heads, however many it met before",
-        "engines/postgres/runs.py",
+        "engines/postgres/jobs/runs.py",
         "        if not memory.many_heads.recalls():\n",
         "        if True:\n",
         "tests/engines/postgres/test_many_heads.py",
     ),
     Mutant(
         "a claim never counts the heads again after it met too many",
-        "engines/postgres/runs.py",
+        "engines/postgres/jobs/runs.py",
         "        self._claims -= self._claims > 0\n",
         "",
         "tests/engines/postgres/test_many_heads.py",
     ),
     Mutant(
         "a claim looks for due jobs by type again after it met too many of them",
-        "engines/postgres/runs.py",
+        "engines/postgres/jobs/runs.py",
         "        memory.many_heads.forget()",
         "        pass",
         "tests/engines/postgres/test_many_heads.py",
     ),
     Mutant(
         "a claim beside parked jobs passes their index entries",
-        "engines/postgres/runs.py",
+        "engines/postgres/jobs/runs.py",
         "        memory.parked.met()",
         "        pass",
         "tests/engines/postgres/test_reads.py tests/engines/postgres/test_many_heads.py",
     ),
     Mutant(
         "a claim beside parked jobs looks for due jobs by however many types",
-        "engines/postgres/runs.py",
+        "engines/postgres/jobs/runs.py",
         "len(request.types) <= FEW_TYPES and ",
         "",
         "tests/engines/postgres/test_many_heads.py",
@@ -2010,7 +2012,7 @@ MUTANTS = (
     ),
     Mutant(
         "a claim beside parked jobs parks no jobs of other types",
-        "engines/postgres/runs.py",
+        "engines/postgres/jobs/runs.py",
         'and (summary["found"] or not heads.tentative)',
         "",
         "tests/engines/postgres/test_many_heads.py",
@@ -2024,14 +2026,14 @@ MUTANTS = (
     ),
     Mutant(
         "a list of a time begins with many short walks",
-        "engines/postgres/finding.py",
+        "engines/postgres/jobs/finding.py",
         "(DISORDER if beyond else 0)",
         "0",
         "tests/engines/postgres/test_reads.py",
     ),
     Mutant(
         "a list reads more jobs than it needs",
-        "engines/postgres/finding.py",
+        "engines/postgres/jobs/finding.py",
         "    if not tested:\n        return limit\n",
         "",
         "tests/engines/postgres/test_reads.py",
@@ -2088,8 +2090,8 @@ MUTANTS = (
     Mutant(
         "a key that may only submit is shown the job",
         "api/callers.py",
-        "key is None or key.allows(Scope.READ))",
-        "True)",
+        "Caller(key.name, key, key.allows(Scope.READ))",
+        "Caller(key.name, key, True)",
         "tests/api/test_key_limits.py",
     ),
     Mutant(
@@ -2122,7 +2124,7 @@ MUTANTS = (
     ),
     Mutant(
         "SQLite: any light calls of one pass of the loop hold it up",
-        "engines/sqlite/connection/transactions.py",
+        "engines/sqlite/connection/transactors.py",
         "joined = reads or all(pending.requests is not None for pending in batch)",
         "joined = True",
         TRANSACTOR,
@@ -2161,6 +2163,20 @@ MUTANTS = (
         "None if self.former_until is None or now >= self.former_until else self.former_digest",
         "self.former_digest",
         "tests/core/test_access.py",
+    ),
+    Mutant(
+        "every request without a key looks for keys itself",
+        "api/access.py",
+        "        if looking is None or looking.done() or looking.get_loop()",
+        "        if True or looking.get_loop()",
+        "tests/api/test_guard.py -k share",
+    ),
+    Mutant(
+        "a request that leaves cancels the look for keys of all others",
+        "api/access.py",
+        "return await asyncio.shield(looking)",
+        "return await looking",
+        "tests/api/test_guard.py -k leaves",
     ),
     Mutant(
         "requests of a key are not limited",
@@ -2305,13 +2321,13 @@ MUTANTS = (
     Mutant(
         "a page is sent at once",
         "api/answers.py",
-        " if size <= CHUNK else ",
-        " if size else ",
+        "            if size <= CHUNK and not packed:",
+        "            if not packed:",
         "tests/hostile/test_budget.py",
     ),
     Mutant(
         "a page of SQLite holds any number of bytes",
-        "engines/sqlite/finding.py",
+        "engines/sqlite/jobs/finding.py",
         "if room is not None and page and size > room:",
         "if False:",
         "tests/conformance/test_find.py",
@@ -2545,7 +2561,7 @@ MUTANTS = (
     ),
     Mutant(
         "closing waits for the lock",
-        "engines/sqlite/connection/transactions.py",
+        "engines/sqlite/connection/transactors.py",
         "                self._batches.hurry()\n",
         "                pass\n",
         STOPPED,
@@ -2580,7 +2596,7 @@ MUTANTS = (
     ),
     Mutant(
         "a process that never waited takes over leases after a stall",
-        "engines/sqlite/runs.py",
+        "engines/sqlite/jobs/runs.py",
         "if found and tx.stall.heeds_others(tx.boot):",
         "if False:",
         STOPPED,
@@ -2629,7 +2645,7 @@ MUTANTS = (
     ),
     Mutant(
         "the claim does not rest while lapsed leases are spared",
-        "engines/sqlite/runs.py",
+        "engines/sqlite/jobs/runs.py",
         "max(lease_until - tx.boot, spared - tx.boot, 0)",
         "max(lease_until - tx.boot, 0)",
         STOPPED,
@@ -2699,7 +2715,7 @@ MUTANTS = (
     ),
     Mutant(
         "a claim beside many queues believes a cut list of due jobs",
-        "engines/sqlite/heads.py",
+        "engines/sqlite/jobs/heads.py",
         "if len(found) == MOST_DUE:",
         "if False:",
         MANY_QUEUES,
@@ -2720,7 +2736,7 @@ MUTANTS = (
     ),
     Mutant(
         "a claim beside many queues forgets the next job",
-        "engines/sqlite/heads.py",
+        "engines/sqlite/jobs/heads.py",
         "return [*_firsts(tx, due), *coming]",
         "return [*_firsts(tx, due)]",
         MANY_QUEUES,
@@ -3203,7 +3219,7 @@ MUTANTS = (
     ),
     Mutant(
         "a job that the line hands out twice runs twice",
-        "engines/sqlite/runs.py",
+        "engines/sqlite/jobs/runs.py",
         "chosen = list(dict.fromkeys(handed))",
         "chosen = handed",
         CONFORMANCE + "test_draw.py",
@@ -3224,14 +3240,14 @@ MUTANTS = (
     ),
     Mutant(
         "SQLite changes any revision of a job",
-        "engines/sqlite/changes.py",
+        "engines/sqlite/jobs/changes.py",
         "    if change.revisions is not None:",
         "    if False:",
         "tests/conformance/test_change.py",
     ),
     Mutant(
         "PostgreSQL compares revisions before it locks the job",
-        "engines/postgres/changes.py",
+        "engines/postgres/jobs/changes.py",
         '    await session.rows("lock", ids=_keys([id]))\n    job',
         "    job",
         "tests/conformance/test_change.py",
@@ -3789,7 +3805,7 @@ MUTANTS = (
     ),
     Mutant(
         "a job of an unknown type fails before its hour",
-        "engines/sqlite/changes.py",
+        "engines/sqlite/jobs/changes.py",
         "rank, failing_until(tx.wall), limit",
         "rank, tx.wall, limit",
         UNKNOWN,
@@ -4087,28 +4103,28 @@ MUTANTS = (
     ),
     Mutant(
         "a worker id works with every key",
-        "client/remote_workers.py",
+        "client/workers/remote_workers.py",
         "        if not _belongs(id, key):\n            raise WorkerNotFound(id)\n",
         "",
         "tests/remote/test_worker_protocol.py -k sqlite-file",
     ),
     Mutant(
         "a remote worker renews a job for ever",
-        "client/remote_workers.py",
+        "client/workers/remote_workers.py",
         " and not self._overdue(job)]",
         "]",
         "tests/remote/test_worker_protocol.py -k sqlite-file",
     ),
     Mutant(
         "a repeated claim claims other jobs",
-        "client/remote_workers.py",
+        "client/workers/remote_workers.py",
         "        if claim_id is not None and (again :=",
         "        if claim_id is None and (again :=",
         "tests/remote/test_worker_protocol.py -k sqlite-file",
     ),
     Mutant(
         "a repeated settle says that the lease went elsewhere",
-        "client/remote_workers.py",
+        "client/workers/remote_workers.py",
         "else await self._on_record(worker, lease, outcome)\n",
         "else None\n",
         "tests/remote/test_worker_protocol.py -k sqlite-file",
@@ -4122,42 +4138,42 @@ MUTANTS = (
     ),
     Mutant(
         "a remote worker gets jobs of all types",
-        "client/remote_workers.py",
+        "client/workers/remote_workers.py",
         "queues=queues, types=types, claim_id=claim_id)",
         "queues=queues, types=None, claim_id=claim_id)",
         "tests/remote/test_worker_protocol.py -k sqlite-file",
     ),
     Mutant(
         "a remote worker gets jobs of all queues",
-        "client/remote_workers.py",
+        "client/workers/remote_workers.py",
         "queues=queues, types=types, claim_id=claim_id)",
         "queues=None, types=types, claim_id=claim_id)",
         "tests/remote/test_worker_protocol.py -k sqlite-file",
     ),
     Mutant(
         "a claim that has ended takes a wake-up",
-        "client/waiting_claims.py",
+        "client/workers/waiting_claims.py",
         "            group.asleep.pop(subscription, None)  # its",
         "            # its",
         "tests/remote/test_waiting_claims.py -k takes_no_wake_up",
     ),
     Mutant(
         "a lost answer takes back the jobs of a repeated claim",
-        "client/remote_workers.py",
+        "client/workers/remote_workers.py",
         "lost = [one.job for one in handed if self._answered.get(one.job.lease) is one.claim]",
         "lost = [one.job for one in handed]",
         "tests/remote/test_gone_workers.py -k lost_late",
     ),
     Mutant(
         "what does not fit into an answer is kept from all workers",
-        "client/remote_workers.py",
+        "client/workers/remote_workers.py",
         "        await self.hand_back(jobs[len(fitting) :])\n",
         "",
         "tests/remote/test_worker_protocol.py -k sqlite-file",
     ),
     Mutant(
         "the lease of a job that a claim waited for counts from the answer",
-        "client/remote_workers.py",
+        "client/workers/remote_workers.py",
         "self.lease + timedelta(seconds=began - claim.arrived)",
         "self.lease",
         "tests/remote/test_worker_protocol.py -k sqlite-file",
@@ -4192,42 +4208,70 @@ MUTANTS = (
     ),
     Mutant(
         "a claim that waits goes on when its worker is deregistered",
-        "client/remote_workers.py",
+        "client/workers/remote_workers.py",
         "            claim.removed = True\n            claim.ended.set()\n",
         "            claim.removed = True\n",
         "tests/remote/test_worker_protocol.py -k sqlite-file",
     ),
     Mutant(
         "a job that is claimed while its worker is deregistered stays leased",
-        "client/remote_workers.py",
+        "client/workers/remote_workers.py",
         "        if claim.removed:  #",
         "        if False:  #",
         "tests/remote/test_worker_protocol.py -k sqlite-file",
     ),
     Mutant(
+        "a defect ends the wake-ups of all claims that wait",
+        "client/workers/waiting_claims.py",
+        "            except Exception as problem:  # a defect must not end this task",
+        "            except ImportError as problem:  #",
+        "tests/remote/test_waiting_claims.py -k after_an_error",
+    ),
+    Mutant(
+        "a defect leaves built-in handlers switched on",
+        "worker/worker.py",
+        "            except Exception as problem:  # a defect must not end this task",
+        "            except ImportError as problem:  #",
+        "tests/hostile/test_slots.py -k a_defect",
+    ),
+    Mutant(
+        "a database in trouble leaves connections to the line open",
+        "line/maintainer.py",
+        "        except BaseException:\n            await self.line.close()",
+        "        except BadSetting:\n            await self.line.close()",
+        "tests/line/test_loss.py -k leaves_no_connection",
+    ),
+    Mutant(
+        "a store that could not open its line once never does",
+        "line/store.py",
+        "            self._opening = None  # so that the next verb tries again\n",
+        "",
+        "tests/line/test_loss.py -k opens_its_line_late",
+    ),
+    Mutant(
         "a ready job wakes all claims that wait",
-        "client/waiting_claims.py",
+        "client/workers/waiting_claims.py",
         "list(islice(self.asleep, number))",
         "list(self.asleep)",
         "tests/remote/test_waiting_claims.py",
     ),
     Mutant(
         "a claim that got all it asked for wakes no other",
-        "client/waiting_claims.py",
+        "client/workers/waiting_claims.py",
         "        self._group.wake(2)\n",
         "        pass\n",
         "tests/remote/test_waiting_claims.py",
     ),
     Mutant(
         "a claim that fails keeps its wake-up",
-        "client/waiting_claims.py",
+        "client/workers/waiting_claims.py",
         "        except BaseException:\n            group.wake(1)\n            raise\n",
         "        except BaseException:\n            raise\n",
         "tests/remote/test_waiting_claims.py",
     ),
     Mutant(
         "no claim wakes when a delayed job comes due",
-        "client/remote_workers.py",
+        "client/workers/remote_workers.py",
         "                    subscription.next_in(claimed.next_in)\n",
         "                    pass\n",
         "tests/remote/test_waiting_claims.py",
@@ -4361,7 +4405,7 @@ MUTANTS = (
     ),
     Mutant(
         "events on SQLite give a position again when its jobs are deleted",
-        "engines/sqlite/changes.py",
+        "engines/sqlite/jobs/changes.py",
         'tx.db.execute(SQL["keep_position"], (max(settled),))',
         "pass",
         "tests/conformance/test_event_store.py -k come_again",
@@ -4480,28 +4524,28 @@ MUTANTS = (
     ),
     Mutant(
         "SQLite: a search that stopped early continues after its last match, or not at all",
-        "engines/sqlite/finding.py",
+        "engines/sqlite/jobs/finding.py",
         "            return WalkEnd(found, ListPlace(at, row, id_text(id)))",
         "            return WalkEnd(found, found[-1] if found else None)",
         "tests/conformance/test_find.py",
     ),
     Mutant(
         "SQLite: the parts of a list by time are joined, not merged",
-        "engines/sqlite/finding.py",
+        "engines/sqlite/jobs/finding.py",
         "    return heapq.merge(*parts, key=lambda row: row[:2], reverse=query.sort is Sort.ENDED)",
         "    return itertools.chain(*parts)",
         "tests/conformance/test_find.py",
     ),
     Mutant(
         "SQLite: the tags of a new job are not recorded",
-        "engines/sqlite/changes.py",
+        "engines/sqlite/jobs/changes.py",
         '        tx.db.executemany(SQL["add_tags"], tagged)\n',
         "        pass\n",
         "tests/conformance/test_find.py",
     ),
     Mutant(
         "PostgreSQL: a long search reads the same jobs again",
-        "engines/postgres/finding.py",
+        "engines/postgres/jobs/finding.py",
         '        bounds |= {"before": last.id} if of.by_id else {"at": last.at, "row": last.row}\n',
         "",
         "tests/conformance/test_find.py",
@@ -4664,7 +4708,7 @@ MUTANTS = (
     ),
     Mutant(
         "PostgreSQL: a claim of no jobs leases one",
-        "engines/postgres/runs.py",
+        "engines/postgres/jobs/runs.py",
         "    window = limit + margin if limit else 0\n",
         "    limit = limit or 1\n    window = limit + margin\n",
         "tests/conformance/test_claim.py -k of_no_jobs",
@@ -4773,6 +4817,34 @@ MUTANTS = (
         "Access(app, settings, ask_host=ask_host, open_without_keys=False)",
         "Access(app, settings, ask_host=ask_host, open_without_keys=True)",
         "tests/dashboard/test_sign_in.py",
+    ),
+    Mutant(
+        "an interrupted search with an open cursor ends the thread of searches",
+        "engines/sqlite/connection/transactions.py",
+        "traceback.clear_frames(problem.__traceback__)",
+        "pass",
+        "tests/engines/sqlite/test_searches.py",
+    ),
+    Mutant(
+        "a job that is due is offered to run now, and loses its place in line",
+        "dashboard/pages/job.py",
+        "is_due = job.due_at <= visit.now",
+        "is_due = False",
+        "tests/dashboard/test_pages.py -k is_due_is_offered",
+    ),
+    Mutant(
+        "the overview counts down to the release of a paused queue",
+        "dashboard/pages/overview.py",
+        "for pacing in paces.values() if pacing.queue not in paused]",
+        "for pacing in paces.values()]",
+        "tests/dashboard/test_pages.py -k has_no_next_release",
+    ),
+    Mutant(
+        "the page of queues draws every row at each load",
+        "dashboard/pages/queues.py",
+        "@lru_cache(4 * MOST_DRAWN)",
+        "@lru_cache(1)",
+        "tests/dashboard/test_sharing.py -k only_queues_that_have_changed",
     ),
     Mutant(
         "the stream of a page outlives its session",
@@ -4907,6 +4979,13 @@ MUTANTS = (
         "tests/dashboard/test_sharing.py -k outdates",
     ),
     Mutant(
+        "groups of failures stay as they were during an action",
+        "dashboard/pages/actions.py",
+        "visit.shared.outdate(everything=True)",
+        "pass",
+        "tests/dashboard/test_pages.py -k during_an_action",
+    ),
+    Mutant(
         "a page reads all ended jobs",
         "dashboard/reading.py",
         "visit.client.overview(ended=False)",
@@ -4945,9 +5024,9 @@ MUTANTS = (
     ),
     Mutant(
         "tags that an earlier version writes after the migration are never found",
-        "engines/sqlite/changes.py",
-        "    fill_tags(tx)\n    waits",
-        "    waits",
+        "engines/sqlite/jobs/changes.py",
+        "    fill_tags(tx)\n    moments",
+        "    moments",
         "tests/engines/sqlite/test_migrating.py",
     ),
     Mutant(
@@ -5057,7 +5136,7 @@ MUTANTS = (
     ),
     Mutant(
         "a retry that is spread makes all jobs due at once",
-        "engines/sqlite/changes.py",
+        "engines/sqlite/jobs/changes.py",
         "rows.id_bytes(id), due_ms(at, None, tx.wall)",
         "rows.id_bytes(id), tx.wall",
         "tests/conformance/test_retry.py -k sqlite-file",
@@ -5127,7 +5206,7 @@ MUTANTS = (
     ),
     Mutant(
         "a thread of SQLite that ends leaves its callers waiting",
-        "engines/sqlite/connection/transactions.py",
+        "engines/sqlite/connection/transactors.py",
         "            self._call_back(self._die, problem)",
         "            self._call_back(_set_done, self._gone)",
         "tests/engines/sqlite/test_transactor.py -k leaves_no_caller",

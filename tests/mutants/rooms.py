@@ -2,7 +2,7 @@
 
 from tests.mutants.planted import CUT, Mutant
 
-PG_SQL, PG_RUNS = "engines/postgres/queries.sql", "engines/postgres/runs.py"
+PG_SQL, PG_RUNS = "engines/postgres/queries.sql", "engines/postgres/jobs/runs.py"
 PG_SCHEDULES, PG_WEBHOOKS, PG_KEYS = (f"engines/postgres/{name}.py" for name in ("schedules", "webhooks", "api_keys"))
 SETTLE, TWO_ATTEMPTS = "tests/conformance/test_settle.py", "tests/conformance/test_two_attempts.py"
 MAKE_MANY = "tests/client/test_make_many.py"
@@ -58,7 +58,7 @@ PLAIN_SUCCESSES = (
     ),
 )
 
-PG_CHANGES = "engines/postgres/changes.py"
+PG_CHANGES = "engines/postgres/jobs/changes.py"
 DUE_AT_ONCE = (
     Mutant(
         "PostgreSQL: a delayed job that shares a call with others is due at once",
@@ -416,7 +416,7 @@ BARE_ROOMS = (
     ),
     Mutant(
         "a claim that arrives while its worker is removed registers it again",
-        "client/remote_workers.py",
+        "client/workers/remote_workers.py",
         "            if id not in self._removed:\n                return worker\n",
         "            return worker\n",
         "tests/remote/test_gone_workers.py -k arrives_while",

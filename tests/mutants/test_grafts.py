@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.generated import ROOT
+from tests.mutants.trials import ROOT
 
 SOURCES = ROOT / "src"
 SOURCE = """

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants import choice, generated, verdicts
+from tests.mutants import choice, generated, trials, verdicts
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.mutations import Mutation, Named, all_mutations, compiles, mutations, named
 from tests.mutants.statements import VARIABLE, StatementMap, statements_of
@@ -125,6 +125,7 @@ def test_a_name_stays_while_lines_move() -> None:
     assert names == [one.name for one in named(mutations("core/a.py", moved), moved)][1:]
 
 
+@pytest.mark.slow
 def test_a_seed_chooses_the_same_sample() -> None:
     assert generated.sample(20, 7) == generated.sample(20, 7)
     assert generated.sample(20, 7) != generated.sample(20, 8)
@@ -167,6 +168,7 @@ def test_equivalent_bugs_still_exist() -> None:
     assert EQUIVALENT.keys() <= {one.name for one in all_mutations(generated.SOURCE)}
 
 
+@pytest.mark.slow
 def test_a_verdict_in_the_file_is_not_reached_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run that finds all its verdicts in the file runs no test, and reports the survivors among them."""
     path, chosen = tmp_path / "verdicts", generated.sample(3, 7)
@@ -180,12 +182,13 @@ def test_a_verdict_in_the_file_is_not_reached_again(tmp_path: Path, capsys: pyte
     assert verdicts.read(path).keys() == {one.name for one in chosen}
 
 
+@pytest.mark.slow
 def test_a_verdict_on_code_that_has_changed_is_dropped(tmp_path: Path) -> None:
     path, (one, other) = tmp_path / "verdicts", generated.sample(2, 7)
     verdicts.note(path, _verdict(one, "caught"))
     verdicts.note(path, _verdict(other, "caught")._replace(around="before"))
     verdicts.note(path, Verdict("gone", "before", "caught", "tests/core/test_backoff.py"))
-    assert list(generated.still_valid(verdicts.read(path))) == [one.name]
+    assert list(trials.still_valid(verdicts.read(path), all_mutations(generated.SOURCE))) == [one.name]
 
 
 def test_the_verdicts_in_the_tree_can_be_read() -> None:
@@ -226,11 +229,12 @@ def test_bugs_are_planted_and_caught(tmp_path: Path) -> None:
 
 
 def _verdict(one: Named, verdict: str) -> Verdict:
-    return Verdict(one.name, generated._digest(one.mutation), verdict, f"{one.mutation.file}:{one.mutation.line}")
+    return Verdict(one.name, trials.digest(one.mutation), verdict, f"{one.mutation.file}:{one.mutation.line}")
 
 
 def _run(*arguments: str) -> int:
     parser = argparse.ArgumentParser()
+    trials.add_arguments(parser)
     generated.add_arguments(parser)
     return generated.main(parser.parse_args(arguments))
 
