@@ -4,9 +4,9 @@ import math
 from datetime import timedelta
 
 from demora.client.client import Client
+from demora.core.outbound.webhook import QUEUE as WEBHOOKS
 from demora.core.states import Status
 from demora.core.verdict import Raised, Succeeded
-from demora.core.webhook import QUEUE as WEBHOOKS
 from demora.store.jobs import ClaimedJob, Report
 from demora.store.statistics import Depth
 from tests.builders import claim, claim_one, settle

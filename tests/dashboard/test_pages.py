@@ -18,6 +18,7 @@ import pytest
 import demora
 from demora import Demora
 from demora.api import make_api
+from demora.client import shared
 from demora.client.client import Client
 from demora.core.spans import timestamp
 from demora.core.states import Status
@@ -554,6 +555,34 @@ async def test_run_now_says_first_what_will_happen(browser: Browser, client: Cli
     assert (await client.why(later.id)).reason == "held_by_pace"
 
 
+async def test_a_paused_queue_has_no_next_release(browser: Browser, client: Client) -> None:
+    await client.set_pace("mail", gap="1h", burst=1)
+    await hold(client, "mail", 2)
+    overview = (await browser.get("/dashboard")).text
+    await browser.act("/dashboard/queues/mail/pause")
+    paused = (await browser.get("/dashboard")).text
+    found = [re.findall(r"2 held by pace(?:, next)?", text) for text in (overview, paused)]
+    assert found == [["2 held by pace, next"], ["2 held by pace"]]
+    assert "1 every 1h; holds all delayed jobs" in (await browser.get("/dashboard/queues/mail")).text
+
+
+async def test_a_job_that_is_due_is_offered_what_would_let_it_run(browser: Browser, client: Client) -> None:
+    """To run it now would change nothing, and it would lose its place in line."""
+    await client.set_pace("mail", gap="1h", burst=1)
+    later = await client.enqueue("demo.echo", queue="mail", delay="1h")
+    [held] = await hold(client, "mail", 1)
+    paused, ready = await client.enqueue("demo.echo", queue="closed"), await client.enqueue("demo.echo")
+    paused_later = await client.enqueue("demo.echo", queue="closed", delay="1h")
+    await client.pause("closed")
+    words = ("Run now", "Edit the pace", "Resume the queue")
+    for job, offer in ((later, words[0]), (held, words[1]), (paused, words[2]), (paused_later, words[0]), (ready, None)):
+        text = (await browser.get(f"/dashboard/jobs/{job.id}/ask/run")).text
+        assert [one for one in words if f"{one}</button>" in text] == ([offer] if offer else [])
+    assert "It does not wait for its time" in text
+    asked = [(await browser.get(f"/dashboard/jobs/{job.id}/ask/reschedule")).text for job in (ready, later)]
+    assert ["It was due" in asked[0], "It is due" in asked[1]] == [True, True]
+
+
 async def test_a_cancel_is_undone_with_its_due_time(browser: Browser, client: Client) -> None:
     job = await client.enqueue("demo.echo", delay="1h", expires_in="2h")
     undo = said(await browser.act(f"/dashboard/jobs/{job.id}/cancel"))["undo"]
@@ -696,6 +725,20 @@ async def test_failures_are_grouped_and_redriven_over_a_window(app: Demora, brow
     assert "1 dead letter<" in (await browser.live("/dashboard/failures")).text
     assert (await browser.get("/dashboard/failures/ask/nonsense")).status_code == 404
     assert (await browser.get("/dashboard/actions/ask/nonsense?q=")).status_code == 404
+
+
+async def test_groups_that_were_read_during_an_action_are_read_again_after_it(
+    app: Demora, browser: Browser, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared, "REUSED_TIMES", 0)  # reads count as quick, however busy the machine is
+    await failed_one(client)
+    text = (await browser.get("/dashboard/failures")).text
+    [there] = [html.unescape(one) for one in re.findall(r'hx-get="([^"]+ask/retry[^"]+)"', text)]
+    begun = await browser.act("/dashboard/actions/retry", **dict(parse_qsl(urlsplit(there).query)))
+    assert "1 dead letter<" in (await browser.get("/dashboard/failures")).text
+    await carried_out(app, begun)
+    await browser.get(begun.headers["hx-redirect"])
+    assert "1 dead letter<" not in (await browser.get("/dashboard/failures")).text
 
 
 async def test_a_schedule_is_drawn_triggered_paused_and_changed(browser: Browser, client: Client) -> None:

@@ -16,8 +16,8 @@ from demora import Demora
 from demora.api import make_api
 from demora.client.client import Client
 from demora.core.action import QUEUE as ACTIONS
+from demora.core.outbound.webhook import QUEUE as WEBHOOKS
 from demora.core.verdict import Raised, Succeeded
-from demora.core.webhook import QUEUE as WEBHOOKS
 from demora.dashboard.asgi import service_dashboard
 from demora.engines.sqlite import SqliteStore
 from demora.runtime.front import Front

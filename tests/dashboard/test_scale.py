@@ -163,6 +163,7 @@ async def test_a_page_takes_sqlite_no_more_steps_beside_many_ended_jobs(tmp_path
     judge(few, many, spare=12_000)  # 50 rows of a list, explained
 
 
+@pytest.mark.slow
 async def test_a_page_reads_no_more_rows_of_postgres_beside_many_ended_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,6 +183,7 @@ async def test_a_page_reads_no_more_rows_of_postgres_beside_many_ended_jobs(
     judge(few, many, spare=300)
 
 
+@pytest.mark.slow
 async def test_only_shared_counts_take_sqlite_more_steps_beside_more_jobs_of_all_states(tmp_path: Path) -> None:
     found = []
     with steps_of_sqlite() as counted:
@@ -195,6 +197,7 @@ async def test_only_shared_counts_take_sqlite_more_steps_beside_more_jobs_of_all
     judge_statements(*found, {SQL[name] for name in SHARED_OF_SQLITE}, spare=12_000)
 
 
+@pytest.mark.slow
 async def test_only_shared_counts_read_more_rows_of_postgres_beside_more_jobs_of_all_states(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

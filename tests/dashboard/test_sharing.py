@@ -23,7 +23,7 @@ from demora.dashboard import access, sessions, visit
 from demora.dashboard.access import Visitor
 from demora.dashboard.asgi import service_dashboard
 from demora.dashboard.drawing import tell_times
-from demora.dashboard.pages import failures, jobs
+from demora.dashboard.pages import failures, jobs, queues
 from demora.dashboard.reading import Short
 from demora.engines.sqlite import SqliteStore
 from demora.runtime.front import Front
@@ -62,6 +62,7 @@ async def visitors(front: Front, key: str, count: int) -> AsyncIterator[list[Bro
         yield browsers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", STORES)
 async def test_fifty_pages_need_no_more_statements_than_one(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -245,6 +246,21 @@ async def test_groups_of_dead_letters_are_drawn_once(browser: Browser, client: C
     assert failures.draw_group.cache_info().misses == drawn
     assert first.text.count('id="group-') == 3
     assert {answer.text.count('id="group-') for answer in again} == {3}
+
+
+async def test_only_queues_that_have_changed_are_drawn_anew(browser: Browser, client: Client) -> None:
+    for n in range(5):
+        await client.enqueue("a.type", queue=f"q{n}")
+    await client.enqueue("a.type", queue="q4", delay="1h")
+    await client.set_pace("q4", gap="1m")
+    before = await browser.get("/dashboard/queues")
+    drawn = queues.draw_queue.cache_info().misses
+    await browser.act("/dashboard/queues/q2/pause", reason="full")
+    after = await browser.get("/dashboard/queues")
+    assert queues.draw_queue.cache_info().misses == drawn + 1
+    assert (before.text.count(">Paused<"), after.text.count(">Paused<")) == (0, 1)
+    assert re.findall(r'id="queue-(q\d)"', after.text) == [f"q{n}" for n in range(5)]
+    assert re.search(r'next <span class="countdown"><time [^>]*data-style="countdown"[^>]*>[^<]+</time>', after.text)
 
 
 def test_times_are_told_when_a_kept_row_is_shown() -> None:

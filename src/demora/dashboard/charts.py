@@ -175,10 +175,24 @@ def _ticks(span: str, now: datetime, until: timedelta) -> list[Tick]:
     return ticks
 
 
-def depth_data(flows: Mapping[str, FlowSeries] | None) -> str:
-    """Return the data of the chart of waiting jobs by queue, for the script; nothing while they are still being read."""
-    if flows is None:
-        return ""
+class QueuePictures(msgspec.Struct, frozen=True):
+    """The pictures of all queues: a sparkline for each, and the data of the chart of their waiting jobs. They are empty
+    while the runs are still being read."""
+
+    completed: dict[str, Spark | None] = {}
+    depth: str = ""
+
+
+def draw_queues(flows: Mapping[str, FlowSeries]) -> QueuePictures:
+    completed = {
+        queue: spark([point.completed for point in whole_steps(flow.series)], "completed runs")
+        for queue, flow in flows.items()
+    }
+    return QueuePictures(completed, depth_data(flows))
+
+
+def depth_data(flows: Mapping[str, FlowSeries]) -> str:
+    """Return the data of the chart of waiting jobs by queue, for the script."""
     lines = [(queue, [_waiting(point) for point in flow.series]) for queue, flow in flows.items()]
     first = next(iter(flows.values()), None)
     return _lines([], 0, lines, "scheduled") if first is None else _lines(first.series, first.step, lines, "scheduled")

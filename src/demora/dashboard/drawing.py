@@ -50,7 +50,7 @@ def tell_times(parts: Iterable[Markup], now: datetime) -> Markup:
 
 
 # What the macro `moment` draws without a `now`. No text of a caller looks like it, since it would be escaped.
-_UNTOLD = re.compile(r'(<time datetime="([^"]+)" data-style="ago"[^>]*>)</time>')
+_UNTOLD = re.compile(r'(<time datetime="([^"]+)" data-style="(?:ago|countdown)"[^>]*>)</time>')
 
 
 def has_block(template: str, block: str) -> bool:

@@ -2,14 +2,12 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
 
 from ..api.operations.operation import SEARCH_LIMIT
 from ..client.counts import FailureGroup
-from ..client.statistics import FlowSeries
 from ..client.why import Why
 from ..core.filters import JobFilter
 from ..core.job import Job
@@ -20,6 +18,7 @@ from ..errors import SearchTooSlow, TooManySearches
 from ..store.diagnostics import Activity, Finding, JobsOverview, MissingWorker, Waiting
 from ..store.jobs import Queue
 from ..store.paces import Pacing
+from .charts import QueuePictures, draw_queues
 from .drawing import plural, rough, sentence
 from .search import search_text
 from .times import Pieces
@@ -115,12 +114,16 @@ async def failure_groups(visit: Visit) -> Grouped:
         return Grouped(slow=True)
 
 
-async def read_flows(visit: Visit, queues: Sequence[Queue], span: str) -> dict[str, FlowSeries] | None:
-    """Return what became of runs, and how many jobs waited, in each of the queues in which the most jobs wait now; None
-    while it is read for the first time."""
+async def read_pictures(visit: Visit, queues: Sequence[Queue], span: str) -> QueuePictures:
+    """Return pictures of what became of runs, and of how many jobs waited, in each of the queues in which the most jobs wait
+    now; empty ones while this is read for the first time. All pages share them, since drawing takes longer than writing the
+    page."""
     deepest = sorted(queues, key=lambda queue: (-queue.ready - queue.delayed, queue.name))[:MOST_FLOWS]
-    read = partial(visit.client.flow_of_queues, [queue.name for queue in deepest], span)
-    return await visit.read_soon(f"queue flows {span}", FLOW_READ_EVERY[span], read)
+
+    async def read() -> QueuePictures:
+        return draw_queues(await visit.client.flow_of_queues([queue.name for queue in deepest], span))
+
+    return await visit.read_soon(f"queue pictures {span}", FLOW_READ_EVERY[span], read) or QueuePictures()
 
 
 def offers_demo(visit: Visit) -> bool:

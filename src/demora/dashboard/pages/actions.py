@@ -265,6 +265,8 @@ async def follow(visit: Visit) -> View:
     workers = await read_workers(visit)
     of = whole_number(visit.query.get("of", "")) or 0
     job, result = state.job, state.result
+    if job.status.ended:  # a page that was read while it was under way may keep groups and counts from then
+        visit.shared.outdate(everything=True)
     whole = result.matched if job.status.ended else max(of, result.matched)
     values = {
         "page": "jobs",

@@ -178,11 +178,13 @@ async def show_dialog(visit: Visit) -> View:
         raise NoPage
     id = visit.path["id"]
     job, why = await visit.client.get(id), await visit.client.why(id)
-    return View(template, {"job": job, "why": why, "what": _what_happens(job, why), "priorities": list(Priority)})
+    is_due = job.due_at <= visit.now
+    values = {"job": job, "why": why, "is_due": is_due, "what": _what_happens(job, why, is_due=is_due)}
+    return View(template, values | {"priorities": list(Priority)})
 
 
-def _what_happens(job: Job, why: Why) -> str:
-    """Say what becomes of a job that is made due now."""
+def _what_happens(job: Job, why: Why, *, is_due: bool) -> str:
+    """Say what becomes of a job that is made due now, or for what else it waits if it is due already."""
     if why.reason == "queue_paused":
         return f"Its queue {job.queue} is paused, so it still waits until the queue is resumed."
     if why.reason == "held_by_pace":
@@ -191,7 +193,7 @@ def _what_happens(job: Job, why: Why) -> str:
         return f"It becomes due at once. The pace of its queue {job.queue} then releases it in its turn, not at once."
     if why.reason in ("no_worker", "no_handler"):
         return clip(why.sentence, 300)
-    return "It becomes due at once, and runs as soon as a slot is free."
+    return f"It {'is due already' if is_due else 'becomes due at once'}, and runs as soon as a slot is free."
 
 
 ROUTES = (

@@ -3,23 +3,23 @@ what each slot runs."""
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from ...api.operations.operation import SEARCH_LIMIT
-from ...client.statistics import FlowSeries
 from ...core.access import Scope
 from ...core.job import Job
 from ...core.workers import WorkerRecord
 from ...errors import SearchTooSlow, TooManySearches
-from ..charts import AHEAD, AHEAD_WORDS, SPANS, STRIP_HEIGHT, DueStrip, depth_data, drawn_flow, due_strip
+from ..charts import AHEAD, AHEAD_WORDS, SPANS, STRIP_HEIGHT, DueStrip, drawn_flow, due_strip
 from ..reading import (
     FLOW_READ_EVERY,
     is_live,
     offers_demo,
     read_activity,
-    read_flows,
     read_paces,
+    read_pictures,
     read_running,
     read_troubles,
     read_workers,
@@ -63,13 +63,14 @@ async def show_overview(visit: Visit) -> View:
     span = span if span in SPANS else "hour"
     activity, workers, paces = await read_activity(visit), await read_workers(visit), await read_paces(visit)
     live = [worker for worker in workers if is_live(worker)]
-    metrics, queues, troubles, due = await asyncio.gather(  # so that none waits for another
+    flow, pictures, troubles, due = await asyncio.gather(  # so that none waits for another
         _flow(visit, span),
-        read_flows(visit, activity.queues, span),
+        read_pictures(visit, activity.queues, span),
         read_troubles(visit, activity, workers),
         _due(visit, span),
     )
-    counts, releases = totals(activity.queues), [pacing.next_release_at for pacing in paces.values()]
+    counts, paused = totals(activity.queues), {queue.name for queue in activity.queues if queue.pause}
+    releases = [pacing.next_release_at for pacing in paces.values() if pacing.queue not in paused]
     return View(
         "overview.html",
         {
@@ -86,8 +87,8 @@ async def show_overview(visit: Visit) -> View:
             "demo": offers_demo(visit),
             "span": span,
             "spans": SPANS,
-            **drawn_flow(metrics),
-            "depth": depth_data(queues),
+            **flow,
+            "depth": pictures.depth,
             "due": due,
             "due_words": AHEAD_WORDS[span],
             "strip_height": STRIP_HEIGHT,
@@ -96,8 +97,13 @@ async def show_overview(visit: Visit) -> View:
     )
 
 
-async def _flow(visit: Visit, span: str) -> FlowSeries | None:
-    return await visit.read_soon(f"flow {span}", FLOW_READ_EVERY[span], lambda: visit.client.flow(span))
+async def _flow(visit: Visit, span: str) -> dict[str, Any]:
+    """Return what the page shows of runs. All pages share it."""
+
+    async def read() -> dict[str, Any]:
+        return drawn_flow(await visit.client.flow(span))
+
+    return await visit.read_soon(f"flow {span}", FLOW_READ_EVERY[span], read) or drawn_flow(None)
 
 
 async def _due(visit: Visit, span: str) -> DueStrip | str:

@@ -2,35 +2,37 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
+from functools import lru_cache
 from typing import Any
 
 import msgspec
+from markupsafe import Markup
 
 from ...api.operations.operation import SEARCH_LIMIT
-from ...client.statistics import FlowSeries
 from ...core.access import Scope
-from ...core.pace import EVERY_QUEUE, Pace, Rate, say_pace
+from ...core.pace import EVERY_QUEUE, Governs, Pace, Rate
 from ...core.spans import say
 from ...core.states import WAITING
 from ...core.workers import serves
 from ...errors import DemoraError, Invalid, QueueNotFound, SearchTooSlow, TooManySearches
 from ...store.jobs import Queue
+from ...store.paces import Pacing
 from ...system import notices
-from ..charts import SPANS, depth_data, drawn_flow, spark, whole_steps
-from ..drawing import rough
+from ..charts import SPANS, Spark, drawn_flow
+from ..drawing import draw_part, rough, tell_times
 from ..reading import (
     FLOW_READ_EVERY,
     is_live,
     offers_demo,
     read_activity,
-    read_flows,
     read_paces,
+    read_pictures,
     read_workers,
 )
-from ..visit import Acted, Route, View, Visit, whole_number
+from ..visit import Acted, Route, View, Visit, address, whole_number
 from .jobs import Row, row_of
 
+MOST_DRAWN = 250  # rows of queues that are kept, for each of four kinds of visitors
 MOST_JOBS = 12  # jobs that the page of a queue lists
 _STRIP, _LABEL = 680, 72  # the width of the picture of releases, and of a time in it
 
@@ -44,26 +46,67 @@ class Dot(msgspec.Struct, frozen=True):
     on_phones: bool
 
 
+class Paced(msgspec.Struct, frozen=True):
+    """What the table of queues shows of a pace."""
+
+    rate: str
+    held: int
+    next_release_at: datetime | None
+
+
 async def show_queues(visit: Visit) -> View:
     activity, paces, workers = await read_activity(visit), await read_paces(visit), await read_workers(visit)
     live = [worker for worker in workers if is_live(worker)]
-    flows = await read_flows(visit, activity.queues, "hour")
+    pictures = await read_pictures(visit, activity.queues, "hour")
+    rows = (
+        draw_queue(
+            *(
+                queue,
+                _paced(queue, paces.get(queue.name)),
+                activity.due_since.get(queue.name),
+                pictures.completed.get(queue.name),
+            ),
+            served=any(serves(worker, queue.name) for worker in live),
+            base=visit.base,
+            may=tuple(scope for scope in ("operate", "admin") if visit.may(scope)),
+        )
+        for queue in activity.queues
+    )
     values = {
         "page": "queues",
-        "flows": {
-            name: spark([point.completed for point in whole_steps(flow.series)], "completed runs")
-            for name, flow in (flows or {}).items()
-        },
-        "queues": activity.queues,
-        "due_since": activity.due_since,
-        "paces": paces,
+        "rows": tell_times(rows, visit.now),
         "every": paces.get(EVERY_QUEUE),
-        "served": {queue.name: any(serves(worker, queue.name) for worker in live) for queue in activity.queues},
         "say_rate": say_rate,
         "demo": offers_demo(visit),
-        "depth": depth_data(flows),
+        "depth": pictures.depth,
     }
     return View("queues.html", values)
+
+
+def _paced(queue: Queue, pacing: Pacing | None) -> Paced | None:
+    if pacing is None:
+        return None
+    return Paced(say_rate(pacing.rate), pacing.held, None if queue.pause else pacing.next_release_at)
+
+
+@lru_cache(4 * MOST_DRAWN)  # most queues are as they were a second ago
+def draw_queue(
+    queue: Queue,
+    paced: Paced | None,
+    oldest: datetime | None,
+    drawn: Spark | None,
+    *,
+    served: bool,
+    base: str,
+    may: tuple[str, ...],
+) -> Markup:
+    """Return the row of a queue, with times that `tell_times` tells."""
+    lists = {word: address(base, "jobs", q=f"status:{word} queue:{queue.name}") for word in ("waiting", "running", "failed")}
+    return draw_part(
+        *("queue_row", queue, paced, oldest, drawn, served, base, lists),
+        *(address(base, "queues", queue.name, *rest) for rest in ((), ("resume",), ("pause",), ("pace",))),
+        may,
+    )
 
 
 async def show_queue(visit: Visit) -> View:
@@ -90,7 +133,7 @@ async def show_queue(visit: Visit) -> View:
         "workers": [worker for worker in workers if is_live(worker) and serves(worker, name)],
         "span": span,
         "spans": SPANS,
-        **drawn_flow(await _flow(visit, name, span)),
+        **await _flow(visit, name, span),
         "rows": await _next_jobs(visit, name),
         "changes": (await visit.client.pace_changes(name))[:8],
         "say_pace": say_pace,
@@ -99,9 +142,13 @@ async def show_queue(visit: Visit) -> View:
     return View("queue.html", values)
 
 
-async def _flow(visit: Visit, queue: str, span: str) -> FlowSeries | None:
-    read = partial(visit.client.flow_of_queue, queue, span)
-    return await visit.read_soon(f"flow {span} of {queue}", FLOW_READ_EVERY[span], read)
+async def _flow(visit: Visit, queue: str, span: str) -> dict[str, Any]:
+    """Return what the page shows of runs. All pages share it."""
+
+    async def read() -> dict[str, Any]:
+        return drawn_flow(await visit.client.flow_of_queue(queue, span))
+
+    return await visit.read_soon(f"flow {span} of {queue}", FLOW_READ_EVERY[span], read) or drawn_flow(None)
 
 
 async def _next_jobs(visit: Visit, queue: str) -> list[Row]:
@@ -127,6 +174,16 @@ def say_rate(rate: Rate) -> str:
     """Say how fast a pace releases jobs: `3 every 2m, 30s apart`."""
     apart = f", {rough(rate.apart)} apart" if rate.burst > 1 and rate.apart else ""
     return f"{rate.burst} every {say(rate.gap)}{apart}"
+
+
+def say_pace(pace: Pace) -> str:
+    """Say what a pace does, in the words of its editor: `3 every 2m, 30s apart; holds all delayed jobs`."""
+    rapid = [f"rapidly {say_rate(pace.rapid)}"] if pace.rapid else []
+    protects = [f"protects {', '.join(pace.protect)}"] if pace.protect else []
+    return "; ".join([say_rate(pace.rate(quiet=False)), *rapid, f"holds {_HELD[pace.governs]}", *protects])
+
+
+_HELD = {Governs.BOTH: "all delayed jobs", Governs.SCHEDULED: "scheduled jobs", Governs.RETRIES: "retries"}
 
 
 def strip(now: datetime, releases: Sequence[datetime]) -> list[Dot]:

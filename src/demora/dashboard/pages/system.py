@@ -10,8 +10,8 @@ from ...api.operations.operation import SEARCH_LIMIT
 from ...core.access import Scope
 from ...core.dsn import without_secrets
 from ...core.job import Job
+from ...core.outbound.webhook import QUEUE as WEBHOOKS
 from ...core.states import Status
-from ...core.webhook import QUEUE as WEBHOOKS
 from ...errors import DemoraError, SearchTooSlow, TooManySearches
 from ...store.diagnostics import Size
 from ...system import notices
