@@ -3,6 +3,7 @@
 PYTHON ?= python3
 ARGS ?=
 SECONDS ?= 180
+WORKERS ?= 3
 BIN := .venv/bin
 DJANGO := 4.2 5.2 6.0 6.1
 COVERING := tests/core tests/worker tests/conformance tests/handlers/test_context.py tests/scheduler/test_housekeeping.py tests/end_to_end/test_process_handlers.py
@@ -23,7 +24,7 @@ run: .venv/run.stamp ## start the service: make run ARGS="--port 9000"
 	@$(BIN)/demora serve $(ARGS)
 
 test: lint types ## run all tests but the campaigns
-	$(BIN)/pytest -n 2 -m "not timed and not campaign" $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) -m "not timed and not campaign" $(ARGS)
 	$(BIN)/pytest -m timed $(ARGS)
 
 campaigns: .venv/dev.stamp ## simulate faults, and cause real ones, for some minutes
@@ -33,7 +34,7 @@ prove: .venv/dev.stamp ## look for new counterexamples: make prove SECONDS=600
 	$(BIN)/python -m tests.prove --seconds $(SECONDS) $(ARGS)
 
 check: lint types ## run the quick part: no slow tests
-	$(BIN)/pytest -n 2 -m "not slow" $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) -m "not slow" $(ARGS)
 
 coverage: .venv/dev.stamp ## see that core, worker and scheduler are tried branch by branch
 	$(BIN)/pytest --cov -n 2 $(COVERING) $(ARGS)

@@ -10,6 +10,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from demora.engines.sqlite.connection import connections
+from tests import copies
 from tests.clock import TestClock
 from tests.stalls import Stalls, watching
 
@@ -28,6 +30,7 @@ def pytest_configure() -> None:
         signal.SIGINT, signal.default_int_handler
     )  # a process in the background, and all that it starts, ignores it
     _keep_files_in_memory()
+    connections.migrate = copies.migrate
 
 
 def _keep_files_in_memory() -> None:

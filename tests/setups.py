@@ -1,10 +1,12 @@
 """The set-ups that every conformance test runs on. A new engine is added here and nowhere else."""
 
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psycopg
 import pytest
 
 from demora.engines.postgres import PostgresOptions, PostgresStore
@@ -45,20 +47,37 @@ class _Emptied(PostgresStore):
         await super().open()
         if self.options.schema in _DIRTY:
             _DIRTY.discard(self.options.schema)
-            async with self._database.opened().session() as session:
-                await session.script(in_schema(EMPTY, self.options.schema))
+            _emptying(postgres_url(), os.getpid()).execute(in_schema(EMPTY, self.options.schema).encode())
 
 
-# Truncates the tables that were written to; to truncate one costs a millisecond or two, also if it is empty.
+@functools.cache
+def _emptying(url: str, process: int) -> "psycopg.Connection[Any]":
+    """A connection for all tests of a process: a new one would first have to read what the server knows of each table."""
+    return psycopg.connect(url, autocommit=True, options="-c lock_timeout=60s")
+
+
+# Deletes the rows of tables that were written to, without triggers. To truncate a table makes new files for it and each
+# of its indexes, which costs many times as much. So only tables are truncated for which PostgreSQL would plan otherwise
+# than for new ones: those that were analysed, and those of more than ten pages, which it assumes for all smaller ones.
 EMPTY = """do $$
-declare written text;
+declare
+    home oid := (select relnamespace from pg_class where oid = 'demora.meta'::regclass);
+    grown text;
+    written regclass;
 begin
-    select string_agg(oid::regclass::text, ', ') into written from pg_class
-    where relnamespace = (select relnamespace from pg_class where oid = 'demora.meta'::regclass)
-        and relkind = 'r' and relname <> 'meta' and pg_relation_size(oid) > 0;
-    if written is not null then
-        execute 'truncate ' || written || ' restart identity cascade';
+    select string_agg(oid::regclass::text, ', ') into grown from pg_class
+    where relnamespace = home and relkind = 'r' and relname <> 'meta' and (pg_relation_size(oid) > 81920 or reltuples >= 0);
+    if grown is not null then
+        execute 'truncate ' || grown || ' restart identity cascade';
     end if;
+    set local session_replication_role = replica;
+    for written in
+        select oid from pg_class
+        where relnamespace = home and relkind = 'r' and relname <> 'meta' and pg_relation_size(oid) > 0
+    loop
+        execute 'delete from ' || written;
+    end loop;
+    perform setval(oid::regclass, 1, false) from pg_class where relnamespace = home and relkind = 'S';
 end $$;
 delete from demora.meta where name like 'line_%' or name in ('zones', 'settled')"""
 _SCHEMAS: dict[tuple[Path, bool], str] = {}
@@ -68,11 +87,26 @@ AT_ONCE = 4  # folders in use at the same time, at most
 
 def postgres_store(folder: Path, clock: Clock | None = None, *, audit: bool = False, **options: Any) -> PostgresStore:
     """A store on this run's server, in a schema that belongs to a folder."""
+    chosen = PostgresOptions(**{"schema": _schema_of(folder, audit=audit), "connections": 2, **options})
+    return _Emptied(pgbouncer_url() if chosen.pooler else postgres_url(), chosen, clock=clock, audit=audit)
+
+
+def _schema_of(folder: Path, *, audit: bool) -> str:
     if (folder, audit) not in _SCHEMAS:
         _SCHEMAS[folder, audit] = schema = f"t{len(_SCHEMAS) % AT_ONCE}_{'audited' if audit else 'plain'}"
         _DIRTY.add(schema)
-    chosen = PostgresOptions(**{"schema": _SCHEMAS[folder, audit], "connections": 2, **options})
-    return _Emptied(pgbouncer_url() if chosen.pooler else postgres_url(), chosen, clock=clock, audit=audit)
+    return _SCHEMAS[folder, audit]
+
+
+def emptied_schema(folder: Path) -> str:
+    """The schema of a folder for tests that make stores of their own. It is empty, or not there yet."""
+    url, schema = postgres_url(), _schema_of(folder, audit=False)
+    if schema in _DIRTY:
+        _DIRTY.discard(schema)
+        connection = _emptying(url, os.getpid())
+        if connection.execute("select to_regclass(%s)", (f"{schema}.meta",)).fetchone() != (None,):
+            connection.execute(in_schema(EMPTY, schema).encode())
+    return schema
 
 
 def pooled_store(folder: Path, clock: Clock | None = None) -> PostgresStore:

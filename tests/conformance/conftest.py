@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,12 @@ from tests.clock import TestClock
 from tests.setups import BOOTING_SETUPS, SETUPS, SHARED_SETUPS, Setup
 
 
-@pytest.fixture(params=SETUPS, ids=lambda setup: setup.name)
+def marked(setups: list[Setup]) -> list[Any]:
+    """The set-ups, those with an audit as slow: they run the same statements as those without, and triggers beside them."""
+    return [pytest.param(one, marks=pytest.mark.slow) if one.name.endswith("-audited") else one for one in setups]
+
+
+@pytest.fixture(params=marked(SETUPS), ids=lambda setup: setup.name)
 def setup(request: pytest.FixtureRequest) -> Setup:
     return request.param
 
@@ -23,14 +29,14 @@ async def store(setup: Setup, tmp_path: Path, clock: TestClock) -> AsyncIterator
         yield store
 
 
-@pytest.fixture(params=BOOTING_SETUPS, ids=lambda setup: setup.name)
+@pytest.fixture(params=marked(BOOTING_SETUPS), ids=lambda setup: setup.name)
 async def steady(request: pytest.FixtureRequest, tmp_path: Path, clock: TestClock) -> AsyncIterator[Store]:
     """A store whose leases count by a clock that nobody steps."""
     async with opened(request.param, tmp_path, clock) as store:
         yield store
 
 
-@pytest.fixture(params=SHARED_SETUPS, ids=lambda setup: setup.name)
+@pytest.fixture(params=marked(SHARED_SETUPS), ids=lambda setup: setup.name)
 async def pair(request: pytest.FixtureRequest, tmp_path: Path, clock: TestClock) -> AsyncIterator[tuple[Store, Store]]:
     """Two stores on one place, as two processes have them."""
     async with opened(request.param, tmp_path, clock) as one, opened(request.param, tmp_path, clock) as other:
