@@ -26,9 +26,9 @@ from demora.api.operations import queues
 from demora.client.client import Client
 from demora.core.access import Scope
 from demora.core.events import EventFilter
+from demora.core.outbound.webhook import RETRIES, RETRY_CAP, RETRY_DELAY
 from demora.core.retention import Retention
 from demora.core.verdict import Raised, RetryState, decide
-from demora.core.webhook import RETRIES, RETRY_CAP, RETRY_DELAY
 from demora.engines.postgres.connection import connections
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreBusy, StoreError, UndoTooLate
@@ -141,7 +141,7 @@ PROMISED = (
     Promise(
         "docs/how-to/webhooks.md",
         "It tries again after 5 s, 10 s, 20 s and so on up to 12 h, 16 tries in all",
-        "core.webhook:RETRY_CAP",
+        "core.outbound.webhook:RETRY_CAP",
         12 * 3600,
         f"{HERE}::test_a_webhook_is_tried_sixteen_times_in_a_day_and_a_half",
     ),

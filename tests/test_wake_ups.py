@@ -49,7 +49,7 @@ PLACES = {
     ("scheduler/housekeeping.py", "Topic.PACE"): "test_the_log_*",
     ("scheduler/schedules.py", "topic"): "test_the_firing_*",
     ("line/store.py", "topic"): "tests/line",
-    ("client/waiting_claims.py", "Topic.READY"): "test_a_remote_worker_*",
+    ("client/workers/waiting_claims.py", "Topic.READY"): "test_a_remote_worker_*",
     ("client/events.py", "Topic.ENDED"): "test_a_listener_*",
 }
 

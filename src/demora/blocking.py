@@ -25,9 +25,9 @@ from .client.diagnostics import Diagnostics
 from .client.events import EventStream
 from .client.paces import Paces
 from .client.queues import Queues
-from .client.recovery import Recovery
 from .client.schedules import Schedules
 from .client.statistics import Statistics
+from .client.workers.recovery import Recovery
 from .core.events import Event
 from .core.job import Job
 from .core.spans import span

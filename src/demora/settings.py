@@ -16,12 +16,12 @@ import msgspec
 
 from .core.access import MOST_LIMIT, KeyLimits
 from .core.job import DEFAULT_LEASE
-from .core.outbound import Network, Policy, read_networks
+from .core.outbound.targets import Network, Policy, read_networks
+from .core.outbound.webhook import Secret, read_secret
 from .core.pace import EVERY_QUEUE, Pace, PaceRequest, check_paced, read_pace, say_request
 from .core.request import LONGEST_TIMEOUT
 from .core.retention import Keep, Retention, keep
 from .core.spans import say, span
-from .core.webhook import Secret, read_secret
 from .engines.options import PostgresOptions, driver_url
 from .errors import BadSetting, Invalid
 from .line import HORIZON

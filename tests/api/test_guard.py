@@ -29,13 +29,16 @@ from tests.facts import eventually
 
 
 class CountedKeys(SqliteApiKeys):
-    """API keys that count the lookups and the notes of their use, which `trouble` makes fail."""
+    """API keys that count the lookups and the notes of their use, which `hidden` and `trouble` make fail."""
 
     looks = notes = 0
+    hidden: Exception | None = None
     trouble: Exception | None = None
 
     async def find(self, id: str) -> KeyLookup:
         self.looks += 1
+        if self.hidden is not None:
+            raise self.hidden
         return await super().find(id)
 
     async def use(self, id: str, *, unless_within: object) -> bool:
@@ -164,6 +167,38 @@ async def test_within_a_second_the_lack_of_keys_is_looked_up_once(guard: Guard, 
     timer.now += FRESH
     await guard.admit(NOTHING, Scope.READ)
     assert store.api_keys.looks == 2
+
+
+async def test_requests_without_a_key_share_a_look_for_keys(guard: Guard, store: Counted, timer: Timer) -> None:
+    await asyncio.gather(*(guard.admit(NOTHING, Scope.READ) for _ in range(64)))
+    assert store.api_keys.looks == 1
+    timer.now += FRESH
+    await asyncio.gather(*(guard.admit(NOTHING, Scope.READ) for _ in range(64)))
+    assert store.api_keys.looks == 2
+
+
+async def test_a_request_that_leaves_takes_the_look_for_keys_from_no_other(guard: Guard, store: Counted) -> None:
+    leaving, staying = (asyncio.ensure_future(guard.admit(NOTHING, Scope.READ)) for _ in range(2))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    assert await staying is None
+    assert store.api_keys.looks == 1
+
+
+async def test_all_requests_without_a_key_learn_that_the_keys_cannot_be_read(guard: Guard, store: Counted) -> None:
+    store.api_keys.hidden = StoreBusy("busy")
+    asked = await asyncio.gather(*(guard.admit(NOTHING, Scope.READ) for _ in range(3)), return_exceptions=True)
+    assert [type(answer) for answer in asked] == [StoreBusy] * 3
+    store.api_keys.hidden = None
+    assert await guard.admit(NOTHING, Scope.READ) is None
+
+
+async def test_a_guard_serves_one_event_loop_after_another(app: Demora, guard: Guard) -> None:
+    """A look that another loop left unfinished is not waited for."""
+    left = asyncio.new_event_loop()
+    guard._looking = left.create_future()
+    left.close()
+    assert await guard.admit(NOTHING, Scope.READ) is None
 
 
 async def test_a_revocation_takes_effect_within_a_second(app: Demora, guard: Guard, timer: Timer) -> None:

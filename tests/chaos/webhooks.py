@@ -20,8 +20,8 @@ from standardwebhooks import Webhook
 
 from demora import Demora
 from demora.client.client import Client
+from demora.core.outbound.webhook import TYPE
 from demora.core.states import Status
-from demora.core.webhook import TYPE
 from demora.errors import DemoraError
 from tests.chaos.processes import PYTHON, Process
 from tests.facts import eventually

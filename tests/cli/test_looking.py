@@ -204,7 +204,7 @@ def test_a_search_that_cannot_be_read_is_refused_with_the_reason(run: Run, enque
 def test_a_search_that_ended_early_says_how_to_go_on(
     run: Run, enqueued: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("demora.engines.sqlite.finding.MOST_READ", 1)
+    monkeypatch.setattr("demora.engines.sqlite.jobs.finding.MOST_READ", 1)
     first, second = enqueued("demo.echo", "--name", "wanted"), enqueued("demo.echo")
     early = run("jobs", "wanted").stdout.splitlines()
     assert early[-1] == f"the search stopped early, because many jobs do not match; to continue, add --cursor {second}"

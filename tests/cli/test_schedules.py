@@ -3,6 +3,8 @@
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Run, answer
 from tests.zones import PLACE, own_zones
 
@@ -31,6 +33,16 @@ def test_a_schedule_is_added_listed_shown_and_removed(run: Run) -> None:
     assert "every day at 03:00" in run("schedules").stdout
     assert run("schedule", "remove", "nightly").stdout == "schedule nightly is removed; its jobs stay\n"
     assert run("schedules").stdout == "no schedules; demora schedule add adds one\n"
+
+
+@pytest.mark.parametrize("command", ["add", "edit"])
+def test_a_zone_is_given_under_the_name_that_it_has_in_python_too(run: Run, command: str) -> None:
+    words = ["nightly", "--cron", "0 4 * * *", "--tz", "Asia/Tokyo"]
+    if command == "add":
+        words.insert(1, "demo.echo")
+    else:
+        run("schedule", "add", "nightly", "demo.echo", "--every", "1h")
+    assert "every day at 04:00, Asia/Tokyo" in run("schedule", command, *words).stdout
 
 
 def test_show_lists_ten_runs_in_the_zone_and_in_utc_and_draws_the_week(run: Run) -> None:

@@ -14,7 +14,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from demora import Demora, Status
-from demora.core.webhook import read_secret
+from demora.core.outbound.webhook import read_secret
 from tests.builders import NO_SUCH_ID
 from tests.cli.conftest import Run, Start, answer, work_off
 from tests.facts import eventually

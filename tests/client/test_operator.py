@@ -7,7 +7,7 @@ import pytest
 
 from demora.client.bulk import BATCH, BulkResult
 from demora.client.client import Client
-from demora.client.recovery import Recovered
+from demora.client.workers.recovery import Recovered
 from demora.core.states import Status
 from demora.core.workers import WorkerRecord
 from demora.engines.sqlite import SqliteStore

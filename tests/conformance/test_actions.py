@@ -9,9 +9,10 @@ import pytest
 from demora.client.actions import ActionHandler, Actions, RunLost
 from demora.client.bulk import BATCH, PICKED, Bulk, BulkResult
 from demora.client.client import new_id
-from demora.core import action, webhook
+from demora.core import action
 from demora.core.action import MOST_IDS, QUEUE, ActionProgress
 from demora.core.job import Priority
+from demora.core.outbound import webhook
 from demora.core.states import Status
 from demora.core.verdict import Raised, Succeeded
 from demora.errors import Invalid, JobNotFound

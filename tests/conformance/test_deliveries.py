@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from demora.core.job import Job, Unique
+from demora.core.outbound.webhook import QUEUE, TYPE, Secret
 from demora.core.retention import Keep, Retention
 from demora.core.states import Status
 from demora.core.verdict import GaveUp, HandedBack, Raised, Snoozed, Succeeded
-from demora.core.webhook import QUEUE, TYPE, Secret
 from demora.store.jobs import QueueChange, Topic
 from demora.store.store import Store
 from tests.builders import (

@@ -6,7 +6,7 @@ from demora.core.pace import Pace, request_of
 from demora.store.jobs import ClaimRequest, QueueChange
 from demora.store.line_feed import Entry
 from demora.store.store import Store
-from tests.builders import add_ids, seconds
+from tests.builders import add_ids, claim, seconds
 from tests.clock import TestClock
 
 
@@ -66,3 +66,22 @@ async def test_nothing_is_leased_that_the_pace_of_all_queues_holds(store: Store,
     clock.turn(1)
     assert await drawn(store, delayed, now) == [now]
     assert await drawn(store, *free, queue="free") == free
+
+
+async def test_a_draw_tells_when_the_first_parked_job_that_the_claim_may_lease_is_due(
+    store: Store, clock: TestClock
+) -> None:
+    below = getattr(store, "inner", store)
+
+    async def parked_in(*types: str, queues: tuple[str, ...] | None = None) -> timedelta | None:
+        request = ClaimRequest("ann", 1, lease=seconds(30), queues=queues, types=frozenset(types) if types else None)
+        found: timedelta | None = (await below.line_feed.draw(request, [])).parked_in
+        return found
+
+    assert await parked_in("report") is None
+    await add_ids(store, {"type": "report"})
+    await claim(store, types=frozenset({"mail"}))
+    assert [await parked_in("report"), await parked_in()] == [timedelta(0)] * 2
+    assert await parked_in("mail") is None
+    assert await parked_in("report", queues=("other",)) is None
+    assert await parked_in("report", queues=("default",)) == timedelta(0)

@@ -7,9 +7,9 @@ from demora.core.filters import JobFilter, Sort, TimeRange
 from demora.core.job import Priority, Unique
 from demora.core.states import ENDED, WAITING, Status
 from demora.core.verdict import Raised
-from demora.engines.postgres import finding as postgres_finding
+from demora.engines.postgres.jobs import finding as postgres_finding
 from demora.engines.sql import walks
-from demora.engines.sqlite import finding as sqlite_finding
+from demora.engines.sqlite.jobs import finding as sqlite_finding
 from demora.errors import Invalid, NotRead
 from demora.store.jobs import Change, Count, Query
 from demora.store.store import Store
@@ -205,9 +205,10 @@ async def test_jobs_are_found_by_priority(store: Store) -> None:
 
 
 async def test_a_job_must_carry_all_tags(store: Store) -> None:
-    both, one, _ = await add_ids(store, {"tags": ("a", "b")}, {"tags": ("b",)}, {})
-    assert await found(store, tags=("a", "b")) == [both]
+    both, one, _, other = await add_ids(store, {"tags": ("a", "b")}, {"tags": ("b",)}, {}, {"tags": ("a", "c")})
+    assert [await found(store, tags=tags) for tags in (("a", "b"), ("b", "a"))] == [[both], [both]]
     assert await found(store, tags=("b",)) == [one, both]
+    assert await found(store, tags=("a",)) == [other, both]
     assert await found(store, tags=("a",), statuses=ENDED) == []
 
 

@@ -11,6 +11,7 @@ from demora.line import LinedStore, SqlStore
 from demora.store.jobs import QueueChange
 from demora.store.store import Store
 from tests.builders import DONE, add_one, claim_one, run_one, seconds, settle
+from tests.clock import TestClock
 
 NOWHERE = "00000000-0000-7000-8000-000000000000"
 
@@ -56,6 +57,33 @@ async def test_an_arrangement_has_the_order_the_pause_and_the_held_lanes(sql: Sq
     assert not found["slow"].paused
     assert found["slow"].offsets[Lane.SCHEDULED * ranks] is None
     assert found["slow"].offsets[Lane.REALTIME * ranks] == 0
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+async def test_a_walk_passes_each_waiting_job_that_is_due_soon_once(sql: SqlStore, clock: TestClock, limit: int) -> None:
+    await add_one(sql)
+    await run_one(sql)
+    await add_one(sql)
+    await claim_one(sql)
+    await add_one(sql, delay=seconds(11))
+    soon = [
+        (await add_one(sql, queue=queue, priority=priority, delay=delay)).id
+        for queue in ("a", "b")
+        for priority in (Priority.HIGH, Priority.LOW)
+        for delay in (None, None, seconds(5), seconds(10))
+    ]
+    places, after = [], None
+    while True:
+        walked = await sql.line_feed.walk(seconds(10), limit, after)
+        assert len(walked.places) <= limit
+        places += walked.places
+        after = walked.next
+        if after is None:
+            break
+    rows = [row.place for row in await sql.line_feed.row_places(soon)]
+    assert sorted(places, key=lambda place: place.id) == sorted(rows, key=lambda place: place.id)
+    late = await sql.line_feed.walk(seconds(10), 100, since=clock.wall() + 10_000)
+    assert sorted(place.id for place in late.places) == sorted(soon[3::4])
 
 
 async def test_a_pace_of_all_queues_holds_the_lanes_of_those_without_one_of_their_own(sql: SqlStore) -> None:

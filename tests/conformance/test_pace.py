@@ -11,11 +11,11 @@ import pytest
 from demora.client.paces import Paces
 from demora.core.filters import JobFilter
 from demora.core.job import Lane, Priority
+from demora.core.outbound.webhook import QUEUE as WEBHOOKS
 from demora.core.pace import USUAL_RAPID, DelayedStats, Governs, Pace, PaceRequest, Rate, request_of
 from demora.core.spans import to_ms
 from demora.core.states import Status
 from demora.core.verdict import HandedBack, Raised, Succeeded, Verdict
-from demora.core.webhook import QUEUE as WEBHOOKS
 from demora.errors import Invalid
 from demora.proof import check
 from demora.settings import load

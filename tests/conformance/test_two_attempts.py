@@ -165,9 +165,10 @@ async def test_a_lapse_knows_the_claims_without_a_handler_before_it(store: Store
     assert (await lapsed_one(store)).retry_state.no_handler_claims == 2
 
 
+@pytest.mark.parametrize("message", [None, "all"], ids=["plain success", "with a message"])
 @counted_way
 async def test_the_error_is_that_of_the_last_attempt_and_gone_after_a_success(
-    store: Store, clock: TestClock, way: str
+    store: Store, clock: TestClock, way: str, message: str | None
 ) -> None:
     job = await first_run(store, clock, way)
     assert job.error == FIRST_ERRORS[way]
@@ -175,7 +176,7 @@ async def test_the_error_is_that_of_the_last_attempt_and_gone_after_a_success(
     assert (await job_of(store, job.id)).error == FIRST_ERRORS[way]
     await settle(store, second, Raised("KeyError: second"))
     assert (await job_of(store, job.id)).error == "KeyError: second"
-    await settle(store, await second_claim(store, clock), DONE)
+    await settle(store, await second_claim(store, clock), DONE, message=message)
     found = await job_of(store, job.id)
     assert (found.status, found.error, found.result) == (Status.COMPLETED, None, "done")
     assert [attempt.error for attempt in found.attempts[:2]] == [FIRST_ERRORS[way], "KeyError: second"]

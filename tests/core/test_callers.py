@@ -3,7 +3,7 @@
 import pytest
 
 from demora.core.access import UNKNOWN, caller_of
-from demora.core.outbound import read_networks
+from demora.core.outbound.targets import read_networks
 
 PROXIES = read_networks(["127.0.0.1", "10.0.0.0/8", "::1"], "trusted_proxies")
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demora.core.outbound import MOST_BYTES, MOST_HEADERS, check_headers
+from demora.core.outbound.targets import MOST_BYTES, MOST_HEADERS, check_headers
 from demora.errors import Invalid
 
 HOSTILE = (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demora.core.outbound import Policy, forbidden, read_networks
+from demora.core.outbound.targets import Policy, forbidden, read_networks
 from demora.errors import Invalid
 
 FORBIDDEN = (

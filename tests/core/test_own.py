@@ -2,9 +2,10 @@
 
 import pytest
 
-from demora.core import action, webhook
+from demora.core import action
 from demora.core.action import means_own
 from demora.core.filters import JobFilter
+from demora.core.outbound import webhook
 
 
 @pytest.mark.parametrize("own", [action, webhook], ids=["actions", "webhooks"])

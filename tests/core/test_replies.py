@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demora.core.outbound import LONGEST_RETRY_AFTER, Meaning, meaning_of_call, meaning_of_delivery, retry_after, wait_before
+from demora.core.outbound.answers import (
+    LONGEST_RETRY_AFTER,
+    Meaning,
+    meaning_of_call,
+    meaning_of_delivery,
+    retry_after,
+    wait_before,
+)
 from demora.core.verdict import backoff
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

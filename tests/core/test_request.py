@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from demora.core.job import DEFAULT_QUEUE, DEFAULT_RETRIES, DEFAULT_RETRY_DELAY, NewJob, Priority, Unique
-from demora.core.outbound import MOST_URL
+from demora.core.outbound.targets import MOST_URL
 from demora.core.payload import unpack
 from demora.core.request import (
     LONGEST_RETRY_DELAY,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from demora.core.webhook import PREFIX, Secret, objection, read_secret, secret_text, signed
+from demora.core.outbound.webhook import PREFIX, Secret, objection, read_secret, secret_text, signed
 from demora.errors import Invalid
 
 keys = st.binary(min_size=24, max_size=64)

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from demora.core.outbound import GUESS, LONGEST, SHORTEST, Crowd, average, come_back
+from demora.core.outbound.turns import GUESS, LONGEST, SHORTEST, Crowd, average, come_back
 
 PLACES = 4
 

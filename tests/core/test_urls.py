@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demora.core.outbound import MOST_URL, Policy, check_target, forbidden, objection, read_networks, read_url
+from demora.core.outbound.targets import MOST_URL, Policy, check_target, forbidden, objection, read_networks, read_url
 from demora.errors import Invalid
 
 labels = st.text(string.ascii_lowercase + string.digits, min_size=1, max_size=20)

@@ -9,8 +9,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from demora.core.outbound.webhook import MOST_RESULT, QUEUE, TYPE, EndedJob, delivery, delivery_id, message_id
 from demora.core.states import Status
-from demora.core.webhook import MOST_RESULT, QUEUE, TYPE, EndedJob, delivery, delivery_id, message_id
 
 NOW = datetime(2030, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 ID = "01930000-0000-7000-8000-000000000001"

@@ -14,7 +14,7 @@ from demora.engines.postgres import PostgresOptions, PostgresStore
 from demora.engines.postgres.connection.connections import Session, Statement
 from demora.engines.sql.walks import Walk, walk_of
 from demora.engines.sqlite import SqliteStore
-from demora.engines.sqlite import finding as sqlite_finding
+from demora.engines.sqlite.jobs import finding as sqlite_finding
 from demora.store.jobs import Query
 from demora.store.store import Store
 from tests.builders import claim, ended_one, new_job, settlement

@@ -25,6 +25,8 @@ MOST_GROWTH = 30 * 1024 * 1024  # bytes
 HEALTH_EVERY = 0.2  # seconds
 LEAKS = re.compile(rb'Traceback|File \\"|sqlite3?\.|asyncpg|\.py\b|select .* from ', re.I)
 MOST_TOLD = 20
+BUSY = b'"type":"urn:demora:problem:too-many-searches"'  # the documented answer of a service that has no turn free in time
+MOST_BUSY = 0.01  # of all requests: a machine that stalls for a second may cause some
 
 
 class Answer(NamedTuple):
@@ -39,7 +41,7 @@ class Result:
     def __init__(self) -> None:
         self.statuses: Counter[int] = Counter()
         self.troubles: list[str] = []
-        self.sent = self.broken = self.ways = self.growth = 0
+        self.sent = self.broken = self.ways = self.growth = self.busy = 0
         self.seconds = self.worst_health = 0.0
         self.looks = 0
 
@@ -61,6 +63,8 @@ async def fuzz(database: str, requests: int, seed: int, folder: Path) -> Result:
     """Send so many requests to a service on a new database of this kind."""
     async with served(database, folder) as service:
         result = await _Run(service, requests, seed).run()
+        if result.busy > result.sent * MOST_BUSY:
+            result.troubles.append(f"{result.busy} of {result.sent} requests found too many searches under way")
         if service.process.poll() is not None:
             result.troubles.append(f"the service ended with {service.process.returncode}")
     for line in (folder / "service.log").read_text().splitlines():
@@ -157,7 +161,9 @@ class _Run:
 
     def _judge(self, sent: Sent, text: bytes, answer: Answer) -> None:
         self._result.statuses[answer.status] += 1
-        if answer.status >= 500:
+        if answer.status == 503 and BUSY in answer.body:
+            self._result.busy += 1
+        elif answer.status >= 500:
             self._result.trouble(f"{answer.status}", text, answer.body)
         if answer.status >= 400 and sent.method != b"HEAD" and b"application/problem+json" in answer.head:
             if LEAKS.search(answer.body):

@@ -44,7 +44,7 @@ async def test_a_flood_of_wrong_keys_is_refused_and_a_valid_key_is_let_in_meanwh
 
 async def test_a_flood_cannot_hide_behind_headers_that_it_makes_up(app: Demora) -> None:
     await made(app, Scope.READ)
-    async with served(app, failed_auth_rate=1) as address, httpx.AsyncClient(base_url=address) as http:
+    async with served(app, failed_auth_rate=1) as address, httpx.AsyncClient(base_url=address, timeout=60) as http:
         names = ("x-forwarded-for", "x-real-ip", "forwarded")
         made_up = [
             {name: f"for=203.0.{n}.7" if name == "forwarded" else f"198.51.{n}.7"} for n in range(34) for name in names

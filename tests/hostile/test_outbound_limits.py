@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from demora import Context, Demora, Job
-from demora.core.outbound import Policy, read_networks, read_url
+from demora.core.outbound.targets import Policy, read_networks, read_url
 from demora.core.states import Status
 from demora.engines.sqlite import SqliteStore
 from demora.outbound.lookups import Lookups

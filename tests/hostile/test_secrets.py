@@ -1,6 +1,7 @@
 """Passwords in URLs, values of payloads, hostile characters: none of them comes out in a log, an error or on a terminal."""
 
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -21,7 +22,7 @@ from demora.engines.postgres.connection import connections
 from demora.errors import BadSetting
 from demora.line.redis.connections import driver_url as redis_driver_url
 from demora.system import error_texts, notices
-from demora.system.log_limit import MOST_SUBJECTS, Limit
+from demora.system.log_limit import MINUTE, MOST_SUBJECTS, Limit
 from tests.hostile.commands import demora, running
 from tests.secrets_in_urls import CANARY, leaked, urls
 
@@ -189,7 +190,8 @@ async def test_jobs_of_thousands_of_unknown_types_write_a_bounded_number_of_line
 
 
 def test_a_type_is_named_once_with_the_remedy(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notices, "_unknown", Limit(lasting=True))
+    minutes = itertools.count(0.0, MINUTE)
+    monkeypatch.setattr(notices, "_unknown", Limit(lambda: next(minutes), lasting=True))
     caplog.set_level(logging.INFO, "demora")
     for _ in range(5):
         notices.type_unknown("a")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,34 @@ async def test_with_api_keys_the_handlers_to_try_with_are_off_unless_named(
         await (await app.open()).keys.create("ci", ["submit"])
         async with app.worker():
             assert ("demo.sleep" in app.registry.types(), "http.request" in app.registry.types()) == (on, True)
+
+
+async def test_a_defect_does_not_keep_the_first_key_from_switching_them_off(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("demora.worker.worker.SWITCH_EVERY", 0.01)
+    app = Demora("sqlite://")
+    async with app, app.worker():
+        defects = iter([ZeroDivisionError("as planted")])
+        switch = app.switch_builtins
+
+        async def switching() -> None:
+            for defect in defects:
+                raise defect
+            await switch()
+
+        monkeypatch.setattr(app, "switch_builtins", switching)
+        await (await app.open()).keys.create("ci", ["submit"])
+        await eventually(_types(app), lambda types: "demo.sleep" not in types)
+    [reported] = [record.getMessage() for record in caplog.records if "as planted" in record.getMessage()]
+    assert reported.startswith("switching off built-in handlers failed")
+
+
+def _types(app: Demora) -> Callable[[], Awaitable[tuple[str, ...]]]:
+    async def types() -> tuple[str, ...]:
+        return app.registry.types()
+
+    return types
 
 
 async def test_the_first_key_switches_them_off_in_a_worker_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from demora import Demora
-from demora.core.outbound import Policy, read_networks, read_url
+from demora.core.outbound.targets import Policy, read_networks, read_url
+from demora.core.outbound.webhook import EndedJob, delivery
 from demora.core.states import Status
-from demora.core.webhook import EndedJob, delivery
 from demora.engines.sqlite import SqliteStore
 from demora.errors import DemoraError, Invalid
 from demora.outbound.sender import Forbidden, NoAnswer, Sender
@@ -136,7 +136,7 @@ async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     """Plain http is allowed, so that nothing but the table keeps it from forbidden addresses."""
     monkeypatch.setenv("DEMORA_OUTBOUND_HTTP", "true")
     monkeypatch.setenv("DEMORA_OUTBOUND_TIMEOUT", "2s")
-    monkeypatch.setattr("demora.core.webhook.RETRIES", 0)
+    monkeypatch.setattr("demora.core.outbound.webhook.RETRIES", 0)
     async with Demora(store=SqliteStore(tmp_path / "jobs.db")) as app:
         await (await app.open()).webhooks.create_secret()
         yield app

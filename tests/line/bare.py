@@ -33,7 +33,12 @@ def no_nets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claiming, "SQL_CLAIM_EVERY", math.inf)
     monkeypatch.setattr(maintaining, "STALE_AFTER", 10**15)
     monkeypatch.setattr(reconcile, "LOOKS", 1)
-    monkeypatch.setattr(connections, "TIMEOUT", PATIENCE)  # a busy computer is no fault of the line
+    patient(monkeypatch)
+
+
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait longer for an answer of the line: a busy computer is no fault of it."""
+    monkeypatch.setattr(connections, "TIMEOUT", PATIENCE)
     for name in ("socket_timeout", "socket_connect_timeout"):
         monkeypatch.setitem(connections._OPTIONS, name, PATIENCE)
 

@@ -11,6 +11,7 @@ import pytest
 from demora.core.job import Priority
 from demora.core.verdict import Raised
 from demora.engines.sqlite import SqliteStore
+from demora.errors import StoreError
 from demora.line import LinedStore, claiming, filling
 from demora.line import maintainer as maintaining
 from demora.line.redis import RedisLine, line
@@ -65,6 +66,38 @@ async def test_jobs_come_by_the_line(server: Server, open_store: Open) -> None:
     server.ask("CONFIG", "RESETSTAT")
     assert await claim_ids(store) == ids
     assert "cmdstat_evalsha" in server.ask("INFO", "commandstats")
+
+
+async def test_a_store_that_cannot_be_opened_leaves_no_connection(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = RedisLine(server.url)  # held until the end: the last reference to it would close it
+    store = LinedStore(SqliteStore(tmp_path / "jobs.db"), lambda: line)
+    monkeypatch.setattr(store.inner.line_feed, "arrangements", _fails)
+    with pytest.raises(StoreError, match="as planted"):
+        await store.open()
+    await eventually(lambda: asyncio.to_thread(server.ask, "CLIENT", "LIST"), lambda found: "name=demora" not in found)
+
+
+async def test_a_store_that_opens_its_line_late_tries_again_after_an_error(
+    server: Server, open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sibling = (await open_store(server.url)).sibling()
+    assert sibling is not None
+    await sibling.open()
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(sibling.inner.line_feed, "arrangements", _fails)
+            with pytest.raises(StoreError, match="as planted"):
+                await add_one(sibling)
+        added = await add_one(sibling)
+        assert await claim_ids(sibling) == [added.id]
+    finally:
+        await sibling.close()
+
+
+async def _fails() -> None:
+    raise StoreError("as planted")
 
 
 async def test_an_emptied_line_is_filled_again(server: Server, open_store: Open) -> None:

@@ -110,6 +110,7 @@ def on_postgres() -> type[BareMachine]:
     return Bare
 
 
+@pytest.mark.slow
 @pytest.mark.hypothesis
 @pytest.mark.parametrize(("machine", "examples"), [(on_sqlite, 15), (on_postgres, 6)], ids=["sqlite", "postgres"])
 def test_the_line_agrees_with_the_rows_after_each_step(

@@ -14,13 +14,15 @@ from demora.line import maintainer as maintaining
 from demora.store.line_feed import Entry, Place
 from tests.builders import DONE, add_ids, add_one, claim, claim_one, seconds, settle
 from tests.facts import eventually
+from tests.line import bare
 from tests.line.conftest import Open
 from tests.servers.valkey import Server
 
 
 @pytest.fixture(autouse=True)
 def no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare again at once, and let no sweep repair the line meanwhile."""
+    """Compare again at once, let no sweep repair the line meanwhile, and wait for a line that answers late."""
+    bare.patient(monkeypatch)
     monkeypatch.setattr(reconcile, "RECHECK", 0.0)
     monkeypatch.setattr(maintaining, "TICK", 600.0)
 

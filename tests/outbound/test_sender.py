@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from demora.core.outbound import Policy, read_networks, read_url
+from demora.core.outbound.targets import Policy, read_networks, read_url
 from demora.outbound import sender
 from demora.outbound.sender import MOST_READ, Crowded, Forbidden, NoAnswer, Sender, ServerReply
 from tests.facts import eventually

@@ -14,8 +14,8 @@ from standardwebhooks import Webhook
 
 from demora import Demora, Job
 from demora.client.webhooks import DeliveryHistory
+from demora.core.outbound.webhook import QUEUE, TYPE, secret_text
 from demora.core.states import Status
-from demora.core.webhook import QUEUE, TYPE, secret_text
 from demora.engines.sqlite import SqliteStore
 from demora.errors import Invalid, JobNotFound, UrlNotDisabled
 from demora.testing import Sandbox
@@ -28,7 +28,7 @@ SECRET = "whsec_" + "ZW52aXJvbm1lbnQtc2VjcmV0LWNhbmFyeQ=="
 @pytest.fixture
 async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Demora]:
     monkeypatch.setenv("DEMORA_OUTBOUND_ALLOW", "127.0.0.0/8")
-    monkeypatch.setattr("demora.core.webhook.RETRY_DELAY", timedelta(milliseconds=1))
+    monkeypatch.setattr("demora.core.outbound.webhook.RETRY_DELAY", timedelta(milliseconds=1))
     async with Demora(store=SqliteStore(tmp_path / "jobs.db")) as app:
         yield app
 

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -50,6 +51,7 @@ def test_any_life_that_is_led_to_its_end_is_accepted(steps: list[tuple[str, int,
     assert "drained" in findings.judged.get("I1", "drained")
 
 
+@pytest.mark.slow
 @settings(unhurried, max_examples=15)
 @given(STEPS)
 def test_any_life_on_postgresql_that_is_led_to_its_end_is_accepted(steps: list[tuple[str, int, int]]) -> None:
@@ -60,6 +62,7 @@ def test_any_life_on_postgresql_that_is_led_to_its_end_is_accepted(steps: list[t
     assert findings.ok, findings.explain()
 
 
+@pytest.mark.slow
 @unhurried
 @given(MOVING, st.integers(0, 10_000))
 def test_an_event_that_is_missing_is_missed(steps: list[tuple[str, int, int]], which: int) -> None:

@@ -41,6 +41,7 @@ def test_a_planted_bug_is_caught(monkeypatch: pytest.MonkeyPatch, name: str, sou
     assert rules <= broken_in_random_lives(until=rules)
 
 
+@pytest.mark.slow
 def test_without_a_bug_nothing_is_caught() -> None:
     assert broken_in_random_lives(until={"any"}) == set()
 

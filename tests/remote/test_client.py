@@ -195,6 +195,9 @@ async def test_a_job_is_cancelled_retried_rescheduled_and_deleted(app: Demora) -
     with pytest.raises(WrongState) as refused:
         await app.cancel(job.id)
     assert (refused.value.id, refused.value.verb, refused.value.status) == (job.id, "cancel", "CANCELLED")
+    with pytest.raises(WrongState, match="reschedule takes a job that is QUEUED or RETRYING") as refused:
+        await app.reschedule(job.id, delay="1h")
+    assert refused.value.verb == "reschedule"
     assert (await app.retry(job.id)).status is Status.QUEUED
     with pytest.raises(WrongState):
         await app.retry(job.id)

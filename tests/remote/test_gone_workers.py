@@ -9,7 +9,7 @@ import pytest
 
 from demora import Demora, Status
 from demora.api.operations import workers as protocol
-from demora.client.remote_workers import RemoteWorkers
+from demora.client.workers.remote_workers import RemoteWorkers
 from tests.facts import eventually
 from tests.servers.nearby import serving
 from tests.servers.proxy import before

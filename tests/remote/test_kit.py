@@ -19,6 +19,7 @@ from tests.servers.nearby import serving
 
 PROJECT = Path(__file__).parents[2]
 LEASE = 3.0
+TRIES = 3  # of a careless worker: one that settles too early may be killed before it does, and then passes
 ALL_KEPT = f"{len(TRIALS)} of {len(TRIALS)} promises kept: the worker passes"
 NODE, JQ = shutil.which("node"), shutil.which("jq") and shutil.which("curl")
 
@@ -127,7 +128,10 @@ async def test_a_careless_worker_fails(tmp_path: Path, trial: Trial, monkeypatch
     expected, faults = CARELESS_IN[trial]
     async with kit_service(tmp_path, 1.0) as url:
         command = [sys.executable, "-c", CARELESS, "{url}", *faults.split()]
-        assert re.search(expected, await tried(url, command, trial, lease=1.0) or "it passes")
+        said = list[str]()
+        while len(said) < TRIES and not any(re.search(expected, one) for one in said):
+            said.append(await tried(url, command, trial, lease=1.0) or "it passes")
+    assert re.search(expected, said[-1]), said
 
 
 @pytest.mark.slow

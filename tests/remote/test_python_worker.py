@@ -176,6 +176,7 @@ async def test_a_worker_that_stops_hands_back_its_jobs_and_leaves(service: Demor
     assert await (await service.open()).workers() == []
 
 
+@pytest.mark.slow
 async def test_a_worker_that_the_service_forgot_registers_again(service: Demora, app: Demora) -> None:
     @app.job("double")
     async def double(n: int) -> int:

@@ -2,16 +2,18 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from demora import Demora, Status
-from demora.client.remote_workers import HandedJob, RemoteWorkers
+from demora.client.workers import waiting_claims
+from demora.client.workers.remote_workers import HandedJob, RemoteWorkers
 from demora.core.verdict import Succeeded
 from demora.errors import StoreError
+from demora.store.jobs import Subscription, Topic
 from tests.facts import eventually
 from tests.setups import SETUPS, Setup
 
@@ -131,6 +133,39 @@ async def test_a_claim_that_fails_passes_the_wake_up_on(crowd: Crowd) -> None:
             failing.clear()  # as a claim that was woken, and reads the store now
             raise StoreError("as asked")
         assert await waiting
+
+
+@pytest.mark.parametrize("trouble", [StoreError("as asked"), ZeroDivisionError("as asked")])
+async def test_claims_are_woken_again_after_an_error_of_their_subscription(
+    crowd: Crowd, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, trouble: Exception
+) -> None:
+    monkeypatch.setattr(waiting_claims, "PAUSE", 0.01)
+    store, raised = (await crowd.app.open()).store, asyncio.Event()
+    subscribe = store.subscribe
+
+    @contextlib.contextmanager
+    def troubled(topic: Topic) -> Iterator[Subscription]:
+        with subscribe(topic) as subscription:
+            wait = subscription.wait
+
+            async def failing(seconds: float | None) -> bool:
+                if not raised.is_set():
+                    raised.set()
+                    raise trouble
+                return await wait(seconds)
+
+            monkeypatch.setattr(subscription, "wait", failing)
+            yield subscription
+
+    monkeypatch.setattr(store, "subscribe", troubled)
+    [waiting] = await crowd.claiming(1, "a")
+    await raised.wait()
+    job = await crowd.app.enqueue("a")
+    async with asyncio.timeout(10):
+        [handed] = await waiting
+    assert handed.job.lease.id == job.id
+    reported = [record.getMessage() for record in caplog.records if "as asked" in record.getMessage()]
+    assert len(reported) == isinstance(trouble, ZeroDivisionError)  # the claims report a store in trouble
 
 
 async def test_no_subscription_is_left_when_no_claim_waits(crowd: Crowd) -> None:

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from demora import Demora, Status
-from demora.client import remote_workers
-from demora.client.remote_workers import RemoteWorkers
+from demora.client.workers import remote_workers
+from demora.client.workers.remote_workers import RemoteWorkers
 from demora.core.access import KeyLimits, Scope
 from demora.errors import NotAllowedForKey
 from tests.api.asking import problem

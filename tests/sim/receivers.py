@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
-from demora.core.outbound import Policy, Target
-from demora.core.webhook import message_id
+from demora.core.outbound.targets import Policy, Target
+from demora.core.outbound.webhook import message_id
 from demora.outbound.sender import Crowded, NoAnswer, ServerReply
 from demora.store.audit import Evidence
 from tests.sim.world import World

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from demora import Demora
-from demora.client.remote_workers import RemoteWorkers
+from demora.client.workers.remote_workers import RemoteWorkers
 from demora.core.spans import span_ms
 from demora.errors import DemoraError, StoreClosed, StoreError
 from demora.remote.connection import ServiceAnswer

@@ -348,7 +348,7 @@ def test_a_worker_looks_after_a_minute_by_itself(virtual: Virtual) -> None:
     async def main() -> None:
         async with virtual.working():
             await asyncio.sleep(1)
-            virtual.world.lost_rings = 1.0
+            virtual.world.lost_notifications = 1.0
             job, elsewhere = new_job(), virtual.world.store()
             await elsewhere.open()
             await elsewhere.add([job])

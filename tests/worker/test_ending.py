@@ -319,6 +319,8 @@ async def test_a_waiting_job_is_cancelled_at_once(app: Demora) -> None:
     assert await app.cancel(job.id) is Status.CANCELLED
     with pytest.raises(WrongState, match="it is CANCELLED"):
         await app.cancel(job.id)
+    with pytest.raises(WrongState, match="reschedule takes a job that is QUEUED or RETRYING"):
+        await app.reschedule(job.id, delay="1h")
 
 
 @pytest.mark.timed

@@ -105,17 +105,23 @@ class Guard:
         self._open_without_keys = open_without_keys
         self._open_until = self._closed_until = -math.inf  # of requests without a key
         self._seen: dict[str, _Seen] = {}
+        self._looking: asyncio.Future[_Seen | None] | None = None  # the last read for requests without a key
         self._notes: set[asyncio.Task[None]] = set()
         self._usual, self._proxies = settings.key_limits, settings.proxies
         self._requests, self._failures = RateLimiter(MOST_REMEMBERED), RateLimiter(MOST_REMEMBERED)
         self._failure_rate = RequestRate(settings.failed_auth_rate, settings.failed_auth_rate * FAILED_BURST)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there was no key, and none was needed, when the database was read within the last second."""
+        return self._timer() < self._open_until
 
     async def admit(self, headers: Headers, scope: Scope | None, peer: str | None = None) -> ApiKey | None:
         """Return the key of a request for an operation of this scope, or None if it needs no key.
 
         Raises the error that refuses the request. `peer` is the address at the other end of the connection.
         """
-        if scope is None or self._timer() < self._open_until:
+        if scope is None or self.is_open:
             return None
         try:
             key = await self._identify(headers)
@@ -133,7 +139,7 @@ class Guard:
         """Return whether an admitted request would be admitted now. It counts for no rate, and a database that cannot be
         read changes nothing."""
         try:
-            key = None if self._timer() < self._open_until else await self._identify(headers)
+            key = None if self.is_open else await self._identify(headers)
         except (NoKey, BadKey):
             return False
         except DemoraError:
@@ -145,7 +151,7 @@ class Guard:
         presented = _presented(headers)
         if presented is None and self._timer() < self._closed_until:
             raise BadKey if "authorization" in headers else NoKey
-        seen = self._fresh(presented) or await self._look(presented)
+        seen = self._fresh(presented) or await (self._look_without_key() if presented is None else self._look(presented.id))
         if seen is None:
             return None
         if presented is None:
@@ -172,11 +178,20 @@ class Guard:
             return None
         return seen if self._timer() - seen.at < FRESH else None
 
-    async def _look(self, presented: Presented | None) -> _Seen | None:
-        """Read the key from the database. Returns None if there is no key at all and none is needed."""
+    async def _look_without_key(self) -> _Seen | None:
+        """Read whether there is any key, in one read for all requests that ask meanwhile: every second, all connections of
+        a service without keys do. A request with a key reads it for itself, since the key may be newer than such a read."""
+        looking = self._looking
+        if looking is None or looking.done() or looking.get_loop() is not asyncio.get_running_loop():
+            looking = self._looking = asyncio.ensure_future(self._look(""))
+            looking.add_done_callback(_heed)
+        return await asyncio.shield(looking)
+
+    async def _look(self, id: str) -> _Seen | None:
+        """Read a key from the database. Returns None if there is no key at all and none is needed."""
         at = self._timer()  # before the read: a slow read must shorten the time in the cache, not extend it
         keys = (await self._app.open()).keys
-        found = await keys.find("" if presented is None else presented.id)
+        found = await keys.find(id)
         if self._open_without_keys and not found.any:
             self._open_until = at + FRESH
             return None
@@ -198,6 +213,12 @@ class Guard:
         note = asyncio.ensure_future(_noted(keys, key))
         self._notes.add(note)
         note.add_done_callback(self._notes.discard)
+
+
+def _heed(looked: "asyncio.Future[_Seen | None]") -> None:
+    """Take note of an error, also if all requests that waited for it are gone: asyncio would log it."""
+    if not looked.cancelled():
+        looked.exception()
 
 
 async def _noted(keys: ApiKeys, key: ApiKey) -> None:

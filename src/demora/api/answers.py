@@ -64,16 +64,18 @@ class Reply(msgspec.Struct, frozen=True):
             if share is not None:
                 share.answer(size)
         headers = self._headers(id, size)
-        chunks = iter((b"".join(pieces),)) if size <= CHUNK else _large_chunks(pieces)
+        packed = False
         if self.compressible and size >= LEAST_COMPRESSED:
             headers.append((b"vary", b"accept-encoding"))
-            if gzip:
-                chunks = _compressed(chunks)
+            if packed := gzip:
                 headers = [header for header in headers if header[0] != b"content-length"]
                 headers.append((b"content-encoding", b"gzip"))
         try:
             await send({"type": "http.response.start", "status": self.status, "headers": headers})
-            await _send_body(chunks, send)
+            if size <= CHUNK and not packed:
+                await send({"type": "http.response.body", "body": b"".join(pieces)})
+            else:
+                await _send_chunks(_compressed(_chunks(pieces)) if packed else _chunks(pieces), send)
         except RuntimeError as problem:  # the server closed the connection, because the caller's next bytes were no request
             raise ClientGone from problem
 
@@ -92,7 +94,7 @@ class Reply(msgspec.Struct, frozen=True):
         return headers
 
 
-def _large_chunks(pieces: list[bytes]) -> Iterator[bytes]:
+def _chunks(pieces: list[bytes]) -> Iterator[bytes]:
     pieces.reverse()  # so that sent pieces are freed at once
     buffer = bytearray()
     while pieces:
@@ -113,7 +115,7 @@ def _compressed(chunks: Iterator[bytes]) -> Iterator[bytes]:
     yield packer.flush()
 
 
-async def _send_body(chunks: Iterator[bytes], send: Send) -> None:
+async def _send_chunks(chunks: Iterator[bytes], send: Send) -> None:
     body = next(chunks)
     for following in chunks:
         await send({"type": "http.response.body", "body": body, "more_body": True})

@@ -2,8 +2,8 @@
 
 import contextlib
 import functools
-from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Literal, NamedTuple
 
 from starlette.types import Receive, Scope, Send
 
@@ -110,27 +110,32 @@ class _Resource:
         service = self._service
         caller = await service.callers.admit(scope, headers, operation.scope)
         with service.budget.share() as share:
-            call = await self._read_call(operation, scope, headers, receive, caller, share)
+            query, body = decode_query(scope["query_string"], operation.query), None
+            if operation.takes is not None:
+                body = decode_body(await read_body(headers, receive, operation.most, share), headers, operation.takes)
+            call = self._call(operation, scope, headers, query, body, receive, caller, share)
+            del body  # an operation that waits forgets the one in its call
             try:
                 reply = await operation.call(call)
             except Invalid as problem:
                 raise as_sent(problem) from None
             del call  # and with it the body
-            await _send(reply, scope, headers, send, share)
+            gzip = reply.compressible and takes_gzip(scope, headers)
+            sending = reply.send(send, scope["request_id"], share, gzip=gzip)
+            await (sending if reply.unsent is None else _sent_or_told(sending, reply.unsent, scope))
 
-    async def _read_call(
+    def _call(
         self,
         operation: Operation,
         scope: Scope,
         headers: RequestHeaders,
+        query: Any,
+        body: Any,
         receive: Receive,
         caller: Caller,
         share: Share,
     ) -> ApiCall:
-        body, service = None, self._service
-        query = decode_query(scope["query_string"], operation.query)
-        if operation.takes is not None:
-            body = decode_body(await read_body(headers, receive, operation.most, share), headers, operation.takes)
+        service = self._service
         allowed = functools.partial(service.callers.still_admits, scope, operation.scope) if operation.scope else None
         return ApiCall(  # in the order of its fields: names would take longer than all the rest
             service.app,
@@ -154,20 +159,16 @@ class _Resource:
         )
 
 
-async def _send(reply: Reply, scope: Scope, headers: RequestHeaders, send: Send, share: Share) -> None:
-    """Send an answer. If it could not be written as a whole, call its `unsent`."""
-    gzip = reply.compressible and takes_gzip(scope, headers)
-    if reply.unsent is None:
-        await reply.send(send, scope["request_id"], share, gzip=gzip)
-        return
+async def _sent_or_told(sending: Awaitable[None], unsent: Callable[[], Awaitable[None]], scope: Scope) -> None:
+    """Send an answer. If it could not be written as a whole, call `unsent`."""
     answered = scope.get("extensions", {}).get(ANSWERED, lambda: True)
     sent = False
     try:
-        await reply.send(send, scope["request_id"], share, gzip=gzip)
+        await sending
         sent = answered()
     finally:
         if not sent:
-            await reply.unsent()
+            await unsent()
 
 
 def _resources(service: Service) -> dict[str, _Resource]:

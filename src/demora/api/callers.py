@@ -30,6 +30,9 @@ class Caller(msgspec.Struct, frozen=True):
     may_read: bool
 
 
+_ANYONE = Caller(WITHOUT_KEY, None, may_read=True)  # where no key is needed
+
+
 class Callers(Protocol):
     """Decides which requests are allowed."""
 
@@ -56,9 +59,11 @@ class ByKeys:
             self._door.check(method, headers)
 
     async def admit(self, connection: Connection, headers: Headers, scope: Scope | None) -> Caller:
+        if scope is None or self._guard.is_open:
+            return _ANYONE
         peer = connection.get("client")
         key = await self._guard.admit(headers, scope, peer[0] if peer else None)
-        return Caller(WITHOUT_KEY if key is None else key.name, key, key is None or key.allows(Scope.READ))
+        return _ANYONE if key is None else Caller(key.name, key, key.allows(Scope.READ))
 
     async def still_admits(self, connection: Connection, scope: Scope) -> bool:
         return await self._guard.still_admits(RequestHeaders.of(connection), scope)

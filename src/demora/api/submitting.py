@@ -27,10 +27,11 @@ class Submissions:
         self._names: dict[str, set[tuple[NameKind, str]]] = {}
         self._rooms: dict[str, _Room] = {}
 
-    async def add(self, client: Client, key: ApiKey | None, jobs: Sequence[NewJob]) -> list[tuple[Job, bool]]:
+    def add(self, client: Client, key: ApiKey | None, jobs: Sequence[NewJob]) -> Awaitable[list[tuple[Job, bool]]]:
         """Add jobs in the namespace of the key. Raises the error of the limit that it would exceed."""
-        if key is None:
-            return await client.add(jobs)
+        return client.add(jobs) if key is None else self._add(client, key, jobs)
+
+    async def _add(self, client: Client, key: ApiKey, jobs: Sequence[NewJob]) -> list[tuple[Job, bool]]:
         limits = key.limits.over(self._usual)
         check_allowed(limits, jobs)
         await self._use_names(client, key, limits, jobs)

@@ -9,7 +9,7 @@ import click
 
 from ..client.bulk import BulkResult
 from ..client.client import Client
-from ..client.recovery import Recovered
+from ..client.workers.recovery import Recovered
 from ..core.states import ENDED
 from ..doctor import judge_line
 from ..proof import RULES, Event, Findings, check, read

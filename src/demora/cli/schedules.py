@@ -60,7 +60,9 @@ def described(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--max-retries", type=int, metavar="N", help="Retries after the first run of a job."),
         click.option("--priority", type=PRIORITY, help="The priority of its jobs."),
         click.option("--queue", metavar="QUEUE", help="The queue of its jobs."),
-        click.option("--timezone", metavar="ZONE", help="The time zone of --cron, such as Europe/Madrid. Default: UTC."),
+        click.option(
+            "--timezone", "--tz", metavar="ZONE", help="The time zone of --cron, such as Europe/Madrid. Default: UTC."
+        ),
         click.option("--at", type=MOMENT, multiple=True, help="Run at this time; may be repeated."),
         click.option("--every", type=SPAN, help="Run at this interval: 90s, 1h30m."),
         click.option("--cron", metavar="TEXT", help="Run by the wall clock: '0 3 * * *', or six fields with seconds first."),

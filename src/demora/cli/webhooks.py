@@ -9,9 +9,9 @@ import click
 
 from ..client.client import Client, new_id
 from ..client.webhooks import OVERLAP, DeliveryHistory, DeliveryTry, MadeSecret
+from ..core.outbound.webhook import Secret, message_id, objection, secret_text
 from ..core.spans import say
 from ..core.states import RETRYABLE
-from ..core.webhook import Secret, message_id, objection, secret_text
 from ..outbound.sender import Crowded, Forbidden, NoAnswer
 from ..store.webhooks import Signing
 from ..system.addresses import cannot_listen

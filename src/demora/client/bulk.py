@@ -104,8 +104,8 @@ class Bulk:
         """Apply the action to every matching job in a state that it accepts; with `dry_run` only count them. An `alteration`
         says what an action that changes jobs changes, and when retried jobs are due. With `ids` it takes only these jobs.
 
-        `save` stores the progress before each page. A run that was interrupted goes on from its progress, `since`, and takes
-        no job a second time: of the page that was under way it leaves alone the jobs that show the change, or that have run
+        `save` stores the progress before each page. A run that was interrupted continues from its progress, `since`, and
+        takes no job a second time. On the page that was under way, it leaves alone the jobs that show the change or have run
         since the action was asked for.
         """
         read = self._pages(action, filter, ids)

@@ -5,18 +5,19 @@ The verbs on single jobs are here. All others are in the parts of the client, on
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar, Unpack, cast, overload
 
 import msgspec
 from uuid_utils import uuid7
 
-from ..core import action, webhook
+from ..core import action
 from ..core.action import OWN_QUEUES
 from ..core.filters import JobFilter
 from ..core.job import DEFAULT_LEASE, Job, NewJob, Priority, due_at, expires_before, lane_for, revision
-from ..core.outbound import Policy, check_target, read_url
+from ..core.outbound import webhook
+from ..core.outbound.targets import Policy, check_target, read_url
 from ..core.pace import USUAL_PACE, Pace
 from ..core.payload import pack_object
 from ..core.request import (
@@ -57,11 +58,11 @@ from .diagnostics import Diagnostics
 from .events import EventReader, Events, ReaderSource
 from .paces import Paces
 from .queues import MOST_PER_PAGE, Queues
-from .recovery import Recovery
-from .remote_workers import RemoteWorkers
 from .schedules import Schedules
 from .statistics import Statistics
 from .webhooks import Webhooks
+from .workers.recovery import Recovery
+from .workers.remote_workers import RemoteWorkers
 
 T = TypeVar("T")
 
@@ -212,9 +213,9 @@ class Client:
     async def add(self, jobs: Sequence[NewJob], *, within: Any = None) -> list[tuple[Job, bool]]:
         """Store jobs, all or none, and return each with whether it existed before.
 
-        A job existed before if its idempotency key or its unique key belongs to an earlier one. An earlier job that a key
-        gave is returned as it was when it was added. If `within` is a connection of the caller, the jobs exist if and when
-        the transaction on that connection commits.
+        A job existed before if its idempotency key or its unique key belongs to an earlier one. An earlier job that an
+        idempotency key gave is returned as it was when it was added, and one that a unique key gave as it is now. If
+        `within` is a connection of the caller, the jobs exist if and when the transaction on that connection commits.
         """
         if len(jobs) > MOST_PER_CALL:
             raise Invalid("jobs", f"at most {MOST_PER_CALL:,} jobs may be added in one call")
@@ -386,7 +387,7 @@ class Client:
         answer = await self.store.change(id, change)
         if change.revisions is not None and not answer.did and revision(await self.get(id)) not in change.revisions:
             raise JobChanged(id)
-        _done(answer, id, "change", WAITING)
+        _done(answer, id, "reschedule", WAITING)
         return await self.get(id)
 
     async def delete(self, id: str) -> None:
@@ -467,7 +468,7 @@ def _spread(jobs: Sequence[NewJob], over: timedelta | str) -> list[NewJob]:
 
 
 def _expect_in_time(job: Job, change: Change) -> None:
-    """Refuse a new time at which a job that was never claimed would have expired."""
+    """Refuse a new time at which a job that has had no attempt would have expired."""
     due = due_at(change.at, change.delay, datetime.now(UTC))
     if job.expires_at is not None and expires_before(job, due):
         field = "at" if change.at is not None else "delay"
@@ -513,10 +514,12 @@ def as_added(job: NewJob, added: Added) -> Job:
     )
 
 
-def _done(answer: Answer, id: str, verb: str, allowed: Iterable[Status]) -> Status:
+def _done(answer: Answer, id: str, verb: str, allowed: Set[Status]) -> Status:
     """Return the status after a request that was carried out; raise the reason if it was not."""
     if answer.status is None:
         raise JobNotFound(id)
     if not answer.did:
-        raise WrongState(id, verb, answer.status.name, " or ".join(status.name for status in sorted(allowed)))
+        raise WrongState(
+            id, verb, answer.status.name, " or ".join(status.name for status in sorted(allowed - {Status.PENDING}))
+        )
     return answer.status

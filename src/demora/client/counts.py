@@ -63,8 +63,8 @@ class DeadLetterStats(msgspec.Struct, frozen=True):
 
 
 class FailureGroup(msgspec.Struct, frozen=True):
-    """The dead letters of one type and error class: their queues, their number in all and by age (within the last hour, day
-    and week, and older), the first and the last failure, and the id of the newest of them."""
+    """The dead letters of one type and error class. `by_age` has their numbers by age: within the last hour, day and week,
+    and older. `first_at` and `last_at` are the first and the last failure, and `sample_id` is the newest job."""
 
     type: str
     error: str

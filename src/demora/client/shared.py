@@ -56,9 +56,9 @@ class Shared(Generic[T]):
         return await asyncio.shield(value)
 
     async def get_soon(self, *, patience: float, first: float) -> T | None:
-        """Return the value, or after `patience` the value before. Where there is none, or it is too old, the caller waits
-        for `first` seconds from the beginning of the read on and then gets None; the read goes on, and `found` is called
-        when it has ended."""
+        """Return the value, or after `patience` the value before. If there is none, or it is too old, the caller waits until
+        the read has taken `first` seconds, and then gets None. The read continues, and `found` is called when it has
+        ended."""
         value = self._begin() if self._value is None or self.lapsed else self._value
         before = self._earlier
         if not value.done():
@@ -154,10 +154,11 @@ class SharedReads:
         """Return the value of this name as `get` does, or None as `Shared.get_soon` does."""
         return await self._shared(name, seconds, read).get_soon(patience=patience, first=first)
 
-    def outdate(self) -> None:
-        """Read the values anew that are reused for a second at most, because something was changed. Slow values stay."""
+    def outdate(self, *, everything: bool = False) -> None:
+        """Read the values anew that are reused for a second at most, or `everything`, because something was changed. Values
+        that are slow to read stay."""
         for value in self._values.values():
-            if value.is_brief:
+            if everything or value.is_brief:
                 value.outdate()
 
     def forget(self) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from ..core.job import Attempt, Job
+from ..core.outbound.webhook import SECRET_BYTES, Secret, secret_text
 from ..core.payload import unpack
 from ..core.spans import span
 from ..core.states import RETRYABLE, Status
-from ..core.webhook import SECRET_BYTES, Secret, secret_text
 from ..errors import JobNotFound, SecretNotFound, UrlNotDisabled
 from ..store.store import Store
 from ..store.webhooks import Disabled, Signing, StoredSecret

@@ -13,7 +13,7 @@ import msgspec
 
 from ..errors import Invalid, LimitReached, NotAllowedForKey
 from .job import NewJob
-from .outbound import Address, Network
+from .outbound.targets import Address, Network
 from .request import check_name
 from .spans import MILLISECOND, ZERO, span
 

@@ -8,9 +8,9 @@ from enum import Enum
 import msgspec
 
 from ..errors import Invalid
-from . import webhook
 from .filters import JobFilter, TimeRange, filter_text, parse_filter
 from .job import NewJob, Priority
+from .outbound import webhook
 from .spans import MILLISECOND
 from .states import ENDED, RETRYABLE, WAITING, Status
 

@@ -5,9 +5,9 @@
 Words are separated by spaces; a value with spaces stands in double quotes. A word without a name and a colon before it
 is searched for in names and errors. `waiting` and `running` are groups of statuses.
 
-A time is a range: `<2h` means within two hours of now, `>2h` further away than that, `2h..1d` between both; with dates or
-times, `>2026-03-01` means from then on, `<2026-03-01T12:00:00Z` before then, and `2026-03-01..2026-04-01` from the first
-until before the second. A span counts back from now, and for `due` ahead.
+A time is a range. With spans, `<2h` means within two hours of now, `>2h` further away than that, and `2h..1d` between the
+two. A span counts back from now; for `due` it counts ahead. With dates or times, `>2026-03-01` means from then on,
+`<2026-03-01T12:00:00Z` before then, and `2026-03-01..2026-04-01` from the first until before the second.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -102,7 +102,7 @@ class Unique(msgspec.Struct, frozen=True):
 class NewJob(msgspec.Struct, frozen=True, gc=False):  # no value of a job can refer to it, so no cycle is missed
     """A checked request for a job. At most one of `at` and `delay` is set; with neither the job is due at once.
 
-    At most one of `expires_at` and `expires_in` is set. A job that has not started by then never starts.
+    At most one of `expires_at` and `expires_in` is set. A job that has had no attempt by then never starts.
     """
 
     id: str
@@ -213,7 +213,7 @@ class Job(msgspec.Struct, Generic[Result_co], frozen=True, gc=False):
 
 
 def expires_before(job: Job, due: datetime) -> bool:
-    """Whether a waiting job that was never claimed would have expired at this time."""
+    """Whether a waiting job that has had no attempt would have expired at this time."""
     return job.expires_at is not None and job.expires_at <= due and job.attempt == 0 and job.status.waiting
 
 

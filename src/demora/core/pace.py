@@ -1,5 +1,6 @@
-"""Pace: when a queue releases its delayed jobs, so that they do not use up what real-time jobs need. The rule is only here,
-and so is the reading of requests to change a pace: Python, HTTP, settings and the command line all refuse the same.
+"""Pace: when a queue releases its delayed jobs, so that they do not use up what real-time jobs need. Only this module has
+the rule, and only this module reads requests to change a pace. So Python, HTTP, settings and the command line refuse the
+same requests.
 
 A cycle has `burst` release times, each `stagger` after the one before. The next cycle begins `gap` after the first release
 time of this one. At each release time one held job is released.
@@ -159,9 +160,9 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class DelayedStats(msgspec.Struct, frozen=True):
-    """The delayed jobs of a queue with a pace: how many there are, are due, and are due within the hour; how many are due
-    and wait until the gap is over; the seconds until the next release, None if no job is delayed; and the seconds since the
-    last release, None if there was none."""
+    """The delayed jobs of a queue with a pace. `ready_now` of them are due, `ready_in_hour` are due within the hour, and
+    `waiting_for_gap` are due and wait until the gap is over. The seconds until the next release are None if no job is
+    delayed, and those since the last release are None if there was none."""
 
     total_delayed: int
     ready_now: int
@@ -206,14 +207,14 @@ def _released(state: PaceState, now: int, jobs: int) -> PaceState:
 
 
 def look_at(state: PaceState, now: int, first_due: int) -> int:
-    """Return when to plan next. `first_due` is when the first job, held or still to come, is due. No release is possible
-    before."""
+    """Return when to plan next: no release is possible earlier. `first_due` is when the first job is due, held or still to
+    come."""
     return max(now if now < state.seen_at else state.next_at, first_due)
 
 
 def next_release(rate: Rate, state: PaceState, now: int, first_due: int) -> int:
-    """Return when the first job, held or still to come, is released, if the mode does not change. Release times before it is
-    due are lost to it."""
+    """Return when the first job, held or still to come, is released if the mode does not change. The job cannot use a
+    release time before it is due."""
     state = _as_of(state, now)
     while True:
         state = _without_missed(rate, state, now)
@@ -276,7 +277,7 @@ def _without_missed(rate: Rate, state: PaceState, now: int) -> PaceState:
 
 
 def _beginning(rate: Rate, at: int, now: int) -> int:
-    """Return when a cycle begins that could have begun at a time: then, or now if all of it has passed."""
+    """Return when the cycle begins that could begin `at` a time: then, or now if the whole cycle would be over."""
     return at if now < at + rate.cycle else now
 
 
@@ -310,7 +311,8 @@ class RateRequest(msgspec.Struct, frozen=True):
     stagger: timedelta | Fit | None = None
 
     def over(self, rate: Rate, where: str = "") -> Rate:
-        """Return the changed rate. `Invalid` if its burst does not fit into its gap; a stagger that was never given does."""
+        """Return the changed rate. `Invalid` if its burst does not fit into its gap. A stagger that was never given always
+        fits."""
         changed = Rate(
             rate.gap if self.gap is None else self.gap,
             rate.burst if self.burst is None else self.burst,

@@ -83,8 +83,9 @@ def _check(value: Any, field: str, depth: int) -> None:
         for key, inner in value.items():
             if type(key) is not str:
                 raise Invalid(field, f"object keys must be text, not {type(key).__name__}")
-            check_text(key, field)
-            if type(inner) is str:  # the usual case, checked here without a call
+            if "\0" in key or not key.isascii():  # plain keys and texts, the usual case, take no call
+                check_text(key, field)
+            if type(inner) is str:
                 if "\0" in inner or not inner.isascii():
                     check_text(inner, field)
             else:

@@ -11,7 +11,7 @@ import msgspec
 
 from ..errors import Invalid, did_you_mean
 from .job import DEFAULT_QUEUE, DEFAULT_RETRIES, DEFAULT_RETRY_DELAY, IdempotencyKey, NewJob, Priority, Unique, due_at
-from .outbound import read_url
+from .outbound.targets import read_url
 from .payload import check_text, pack_object, unpack
 from .spans import CENTURY, ZERO, moment, span, span_ms
 from .states import Status

@@ -166,8 +166,9 @@ class ParkedType(msgspec.Struct, frozen=True):
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """The parked types, compared with the live workers: those whose `unknown_since` has changed, those to forget because
-    every worker knows them, and those that no worker knows, by type and queue, each with the time since when."""
+    """The parked types, compared with the live workers. `changed` have a new `unknown_since`, and `forgotten` are to be
+    forgotten, because every worker knows them. `unknown` has the types that no worker knows, by type and queue, and since
+    when."""
 
     changed: list[ParkedType]
     forgotten: list[ParkedType]

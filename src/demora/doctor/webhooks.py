@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from ..core.webhook import QUEUE
+from ..core.outbound.webhook import QUEUE
 from ..store.diagnostics import Finding
 from ..store.jobs import Queue
 from ..store.webhooks import Disabled, Signing

@@ -61,7 +61,7 @@ class Filler:
 
     async def _sweep(self, until: int, since: str, *, filled: bool = False) -> None:
         """Sweep a line that holds every job due before `until`, of those that moved up to `since`. If this completes filling
-        it, also remove the jobs that moved from places that a page of the walk gave them too late."""
+        it, also remove stale places: the walk may have placed jobs that had already moved."""
         mode = PutMode.MOVED if filled else PutMode.MISSING
         await self._line.done([])  # else a job counts as handed out that was handed back, and is not put
         until = await self._advance_horizon(until)

@@ -51,14 +51,15 @@ class Maintainer:
         return self.up and self._filler.filled
 
     async def open(self) -> None:
-        """Connect if the server is there, and keep trying if it is not. `BadSetting` if it can never be used."""
+        """Connect if the server is there, and keep trying if it is not. `BadSetting` if it can never be used. After an error
+        no connection is left open."""
         try:
             await self._connect()
             if not self._filler.filled:
                 await self._fill(pages=1)
         except LineAway as problem:
             self._lose(problem)
-        except BadSetting:
+        except BaseException:
             await self.line.close()
             raise
         if self._ticks:

@@ -57,9 +57,11 @@ class SqlStore(Store, Protocol):
 class LinedStore:
     """The SQL store `inner`, with a line that makes it quick to find the next job.
 
-    Every promise of the port is kept by the SQL store. Unless `eager`, the line is opened when a verb first needs it.
-    The line holds the jobs that are due within the `horizon`. Without `ticks` no task maintains the line in the background:
-    for tests.
+    Every promise of the port is kept by the SQL store, except the order among jobs that are due in the same millisecond: the
+    line hands them out in the order of their ids, which is that of adding within a process.
+
+    Unless `eager`, the line is opened when a verb first needs it. The line holds the jobs that are due within the `horizon`.
+    Without `ticks` no task maintains the line in the background: for tests.
     """
 
     def __init__(
@@ -203,7 +205,11 @@ class LinedStore:
         maintainer = Maintainer(
             self.inner.line_feed, self._make_line(), self._wake, horizon=self._horizon, ticks=self._ticks
         )
-        await maintainer.open()
+        try:
+            await maintainer.open()
+        except BaseException:
+            self._opening = None  # so that the next verb tries again
+            raise
         return maintainer
 
     async def _follow(self, ids: Sequence[str]) -> None:
@@ -223,8 +229,8 @@ class LinedStore:
         self._claimer.expect_releases()
 
     async def _sweep_unplaced(self) -> None:
-        """Put jobs into the line that no caller puts there, if the SQL store has recorded any: webhook deliveries, and jobs
-        that were added in a transaction of a caller's own."""
+        """Put jobs into the line that no caller puts there, if the SQL store has recorded any: webhook deliveries,
+        jobs of schedules, and jobs that were added in a transaction of a caller's own."""
         if self._unplaced:
             self._unplaced = False  # before the sweep: jobs that are recorded meanwhile wait for the next one
             if not await (await self._maintainer()).sweep():

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from ..core.outbound import JITTER, Meaning, check_headers, check_target, meaning_of_call, read_url, retry_after, wait_before
+from ..core.outbound.answers import JITTER, Meaning, meaning_of_call, retry_after, wait_before
+from ..core.outbound.targets import check_headers, check_target, read_url
 from ..core.verdict import CAP
 from ..errors import Invalid
 from ..handlers.builtin import HTTP_REQUEST

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..core.outbound import Address, Policy, Target, objection, read_address
+from ..core.outbound.targets import Address, Policy, Target, objection, read_address
 from ..errors import DemoraError
 from .lookups import lookups
 from .turns import Crowded, HostTurns

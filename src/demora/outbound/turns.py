@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
-from ..core.outbound import GUESS, Crowd, average, come_back
+from ..core.outbound.turns import GUESS, Crowd, average, come_back
 from ..errors import DemoraError
 
 TURN_TIMEOUT = 1.0  # seconds that a request waits for its turn at most, while it holds a slot of its worker

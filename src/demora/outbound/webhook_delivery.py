@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from ..client.webhooks import Webhooks
-from ..core.outbound import JITTER, Meaning, check_target, meaning_of_delivery, read_url
-from ..core.webhook import QUEUE, RETRIES, RETRY_CAP, RETRY_DELAY, TYPE, Secret, message_id, signed
+from ..core.outbound.answers import JITTER, Meaning, meaning_of_delivery
+from ..core.outbound.targets import check_target, read_url
+from ..core.outbound.webhook import QUEUE, RETRIES, RETRY_CAP, RETRY_DELAY, TYPE, Secret, message_id, signed
 from ..handlers.context import Context
 from ..handlers.control import Fail
 from ..handlers.registry import Defaults, Handler

@@ -16,8 +16,8 @@ from ..client.diagnostics import Health
 from ..client.events import Events
 from ..client.paces import CODE
 from ..client.queues import MOST_PER_PAGE, QueuePage
-from ..client.recovery import Recovered
 from ..client.why import Why
+from ..client.workers.recovery import Recovered
 from ..core.filters import JobFilter, filter_text
 from ..core.job import Job, NewJob, Priority
 from ..core.request import LONGEST_TIMEOUT, EnqueueOptions, JobOptions
@@ -198,7 +198,7 @@ class RemoteJobs:
             delay=None if delay is None else span_ms(span(delay, "delay")),
             tags=None if tags is None else list(tags),
         )
-        answer = await self._ask("PATCH", _job(id), _encode(change), facts={"id": id, "verb": "change"})
+        answer = await self._ask("PATCH", _job(id), _encode(change), facts={"id": id, "verb": "reschedule"})
         return read_job(answer.decode(JobView))
 
     async def delete(self, id: str) -> None:

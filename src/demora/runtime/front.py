@@ -12,6 +12,7 @@ from ..api.request_ids import request_id, with_id
 from ..dashboard.asgi import Dashboard
 
 DASHBOARD = "/dashboard"
+_PAGES = f"{DASHBOARD}/"
 
 
 class Front:
@@ -30,7 +31,7 @@ class Front:
             await self._api(scope, receive, send)
             return
         root, path = self._root or scope.get("root_path", ""), _below(scope["path"], self._root)
-        if self._dashboard is not None and (path == DASHBOARD or path.startswith(f"{DASHBOARD}/")):
+        if self._dashboard is not None and (path == DASHBOARD or path.startswith(_PAGES)):
             await self._dashboard({**scope, "path": root + path, "root_path": root + DASHBOARD}, receive, send)
         elif self._dashboard is not None and path == "/" and scope["method"] == "GET" and _is_browser(scope):
             await _redirect(root + DASHBOARD, with_id(send, request_id(Headers(scope=scope))))

@@ -2,8 +2,10 @@
 that fires schedules."""
 
 import asyncio
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import closing, suppress
+from functools import partial
+from typing import TypeVar
 
 from ..core.retention import Retention
 from ..errors import StoreClosed
@@ -16,6 +18,8 @@ from ..system.log_limit import watching
 from ..system.seams import Seams
 from .pace_log import ChangeLog, HeldLog, ReleaseLog
 from .schedules import Define, ScheduleLoop
+
+T = TypeVar("T")
 
 PIECE = 200  # jobs per call, so that other callers do not wait long for the lock
 REST = 0.02  # seconds between two pieces
@@ -127,26 +131,22 @@ class Scheduler:
         """Release jobs while this is the topic to wait for: every new job where a queue has a pace, otherwise only changes
         of paces. Returns the topic to wait for instead, None if the store is closed."""
         with self._store.subscribe(topic) as subscription:
-            pause = FIRST_PAUSE
             while True:
-                subscription.clear()
                 try:
-                    released, pause = await self._store.paces.release(), FIRST_PAUSE
-                    if released.next_in is not None:
-                        await held.sum_up()
+                    released = await until_done("the release of delayed jobs", subscription, partial(self._release, held))
                 except StoreClosed:
                     return None
-                except Exception as problem:
-                    notices.store_trouble("the release of delayed jobs", problem, pause)
-                    await wait_before_retry(subscription, pause)
-                    pause = min(pause * 2, LONGEST_PAUSE)
-                    continue
-                notices.store_well("the release of delayed jobs")
                 log.add(released.jobs)
                 needed = Topic.READY if released.paced else Topic.PACE
                 if needed is not topic:
                     return needed
                 await self._until_release(subscription, released, held)
+
+    async def _release(self, held: HeldLog) -> Released:
+        released = await self._store.paces.release()
+        if released.next_in is not None:
+            await held.sum_up()
+        return released
 
     async def _until_release(self, subscription: Subscription, released: Released, held: HeldLog) -> None:
         """Sleep until there may be a job to release. Where many jobs arrive, a few calls a second are enough."""
@@ -159,29 +159,12 @@ class Scheduler:
         """Log the paces in force, and then each change of one. While none changes, it reads the store once a minute."""
         paces = self._store.paces
         log = ChangeLog(paces, self._store.events)
-        with self._store.subscribe(Topic.PACE) as subscription:
-            looked = await self._look_at_paces(log, subscription)
+        with self._store.subscribe(Topic.PACE) as subscription, suppress(StoreClosed):
+            await until_done("the log of paces", subscription, log.look)
             with watching(paces):  # from the first look on: changes before it are not logged here
-                while looked:
+                while True:
                     await subscription.wait(LONGEST)
-                    looked = await self._look_at_paces(log, subscription)
-
-    async def _look_at_paces(self, log: ChangeLog, subscription: Subscription) -> bool:
-        """Log the changes of paces as soon as the store can be read. Returns False if it is closed."""
-        pause = FIRST_PAUSE
-        while True:
-            subscription.clear()
-            try:
-                await log.look()
-            except StoreClosed:
-                return False
-            except Exception as problem:
-                notices.store_trouble("the log of paces", problem, pause)
-                await wait_before_retry(subscription, pause)
-                pause = min(pause * 2, LONGEST_PAUSE)
-            else:
-                notices.store_well("the log of paces")
-                return True
+                    await until_done("the log of paces", subscription, log.look)
 
 
 def deepest(queues: Iterable[Queue]) -> dict[str, Depth]:
@@ -189,6 +172,25 @@ def deepest(queues: Iterable[Queue]) -> dict[str, Depth]:
     waiting = [queue for queue in queues if queue.ready or queue.delayed]
     most = sorted(waiting, key=lambda queue: queue.ready + queue.delayed, reverse=True)[:MOST_SAMPLED]
     return {queue.name: Depth(queue.ready, queue.delayed) for queue in most}
+
+
+async def until_done(what: str, subscription: Subscription, ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask a store until it answers, and return the answer. After each error, wait twice as long as before; a notification
+    ends the wait. Raises `StoreClosed` if the store is closed. `what` names the call in the log."""
+    pause = FIRST_PAUSE
+    while True:
+        subscription.clear()
+        try:
+            answer = await ask()
+        except StoreClosed:
+            raise
+        except Exception as problem:
+            notices.store_trouble(what, problem, pause)
+            await wait_before_retry(subscription, pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+        else:
+            notices.store_well(what)
+            return answer
 
 
 async def wait_before_retry(subscription: Subscription, seconds: float) -> None:

@@ -42,8 +42,9 @@ class RunningJobs(msgspec.Struct, frozen=True):
 
 
 class QueueSigns(msgspec.Struct, frozen=True):
-    """The event of the pause of each paused queue, the events of the changes of paces after a number, the number of the last
-    one, and the database's time."""
+    """The signs of the queues at one moment, `read_at` on the database's clock. `paused` has the event of the pause of each
+    paused queue, `paces` the changes of paces after the number that was asked for, and `last_change` is the number of the
+    last one."""
 
     paused: Mapping[str, Event]
     paces: Sequence[Event]

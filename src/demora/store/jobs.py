@@ -232,8 +232,8 @@ class Query(msgspec.Struct, frozen=True):
 class Page(msgspec.Struct, frozen=True):
     """A page of jobs. `next` is the `after` of the following page, None on the last page.
 
-    If it is not `complete`, the search stopped before the page was full, since it had read `MOST_READ` jobs or for
-    `MOST_TIME`: the following page continues there. Such a page may have no jobs at all.
+    If it is not `complete`, the search stopped before the page was full, because it had read `MOST_READ` jobs or had taken
+    `MOST_TIME`. The following page continues there. Such a page may have no jobs at all.
     """
 
     jobs: list[Job]

@@ -1,8 +1,8 @@
 """The port that an SQL engine offers so that a line can follow its rows.
 
 All waiting rows together are the outbox. Each row records the transaction that moved it into waiting, and the line records
-the position up to which it holds all of them; so no write confirms a single job. As in `Store`, verbs take no current time.
-Where a verb returns the database's clock, it is in microseconds, so that the caller can estimate the database's time.
+the position up to which it holds all rows. So no job needs a write that confirms it. As in `Store`, verbs take no current
+time. Where a verb returns the database's clock, it is in microseconds, so that the caller can estimate the database's time.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -114,7 +114,8 @@ class LineFeed(Protocol):
         """Call `callback` on the event loop after a commit that records jobs that no caller puts into the line.
 
         For the webhook deliveries that this store records with the end of a job, the call precedes the answer of the verb.
-        For jobs that a caller adds in a transaction of its own, the call precedes the wake-up of the waiters.
+        For jobs of schedules, and for those that a caller adds in a transaction of its own, the call precedes the wake-up of
+        the waiters.
         """
         ...
 

@@ -144,8 +144,8 @@ class PaceStore(Protocol):
         queue whose pace was removed, even if it had none, is not among them, and neither are demora's own queues. Values
         that the request leaves out stay as they are in the pace that the queue keeps to; if it has none, they come from the
         `usual` one. The next claim of every process follows the change. It is recorded, and waiters on `PACE` are woken.
-        `setting` is the text of a request from settings or code: if it equals the last such text, nothing happens, so that a
-        change made at run time stands.
+        `setting` is the text of a request from settings or code. If it equals the last such text, nothing happens, so a
+        change that was made at run time since then stays.
         """
         ...
 

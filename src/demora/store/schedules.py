@@ -8,7 +8,7 @@ may do this at once.
 records, adds the jobs and stores the progress in one transaction, and only if the schedule is still at the revision that
 `due` returned. Every write to a schedule increases its revision, so of concurrent calls one applies. A fire time has at most
 one record; where there is one already, no job is added. Records are kept apart from jobs, the newest `KEPT_RECORDS` of each
-schedule: a purge of jobs makes nothing fire again, and neither does a clock that is set back.
+schedule. So neither a purge of jobs nor a clock that is set back makes a fire time fire again.
 
 **Jobs of schedules.** The row of a job has the columns `schedule`, the name, and `slot_at`. The engine writes them in
 `fire`, `trigger` and `backfill`; a `NewJob` does not have them, so no caller can claim to be a schedule. `slot_at` is null

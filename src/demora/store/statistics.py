@@ -29,8 +29,9 @@ class Taking(Protocol):
 
 
 class Merged(msgspec.Struct, frozen=True):
-    """The result of a merge. With `more` there is more to do now. With `sample` the caller counts the waiting jobs of all
-    queues and hands the counts to `sample`: one call a minute, of all processes, is asked to."""
+    """The result of a merge. With `more` there is more to do now. With `sample` the caller must count the waiting jobs of
+    all queues and pass the counts to the verb `sample`. One call a minute, among those of all processes, is asked to do
+    so."""
 
     more: bool
     sample: bool

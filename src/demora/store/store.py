@@ -148,9 +148,9 @@ class Store(Protocol):
         - Types: a job of another type is not leased, and costs this claim time at most once: if it stands in the way, the
           claim parks it. A parked job keeps its due time, its priority and its place in the order, and only claims that name
           its type (or None) read it. A claim parks a limited number of jobs; if there are more, `next_in` is zero.
-        - Expiry: a job that has expired and was never claimed gets the verdict `EXPIRED` instead of a lease.
-        - Pace: the claim first releases the jobs that the paces of these queues allow. If other jobs are ready, an engine
-          may leave that to the next claim, and then returns a `next_in` of zero.
+        - Expiry: a job that has expired and has had no attempt gets the verdict `EXPIRED` instead of a lease.
+        - Pace: the claim releases the jobs that the paces of these queues allow. An engine may leave that to a claim that
+          finds no other job ready, and to the scheduler, and then returns a `next_in` of zero.
         - Attempts: each claim increases the token of the job, and counts as an attempt unless a later verdict says that it
           does not.
         - Lost answers: `claimed` returns the jobs again that were claimed with a `claim_id`.

@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from ..core.job import Job
-from ..core.webhook import Secret
+from ..core.outbound.webhook import Secret
 
 FIRST_SECRET = "first"  # the id of the secret that demora makes by itself
 

@@ -16,28 +16,19 @@ class Limit:
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic, *, lasting: bool = False) -> None:
         self._monotonic, self._lasting = monotonic, lasting
-        self._began, self._left_out = monotonic(), 0
+        self._began = monotonic()
         self._subjects: set[str] = set()
 
     def admits(self, subject: str) -> bool:
         """Return whether a line about this subject may be written now."""
+        now = self._monotonic()
+        if not self._lasting and now - self._began >= MINUTE:
+            self._began = now
+            self._subjects.clear()
         if subject in self._subjects or len(self._subjects) >= MOST_SUBJECTS:
-            self._left_out += 1
             return False
         self._subjects.add(subject)
         return True
-
-    def over(self) -> tuple[int, int] | None:
-        """Begin the next minute if this one is over. Returns how many subjects are remembered, and how many lines were left
-        out in this minute; None if it is not over or no line was left out."""
-        now = self._monotonic()
-        if now - self._began < MINUTE:
-            return None
-        subjects, left_out = len(self._subjects), self._left_out
-        self._began, self._left_out = now, 0
-        if not self._lasting:
-            self._subjects.clear()
-        return (subjects, left_out) if left_out else None
 
     @property
     def full(self) -> bool:

@@ -238,7 +238,6 @@ def job_unknown(id: str, type: str, error: str | None = None) -> None:
 def loop_blocked(job: tuple[str, str] | None, seconds: float, frame: FrameType | None) -> None:
     """Warn that a handler blocks the event loop, with the innermost places of its stack: once per type and minute. `job` is
     the id and type of the job if it is known."""
-    _blocking.over()
     if not _blocking.admits("" if job is None else job[1]):
         return
     stack = [] if frame is None else traceback.StackSummary.extract(traceback.walk_stack(frame), limit=5, lookup_lines=False)
@@ -252,7 +251,6 @@ def loop_blocked(job: tuple[str, str] | None, seconds: float, frame: FrameType |
 
 def loop_free(seconds: float) -> None:
     """Log how long the loop was blocked, once a minute."""
-    _blocking.over()
     if _blocking.admits("free"):
         _say(WARNING, "worker.loop_free", "the event loop was blocked for {blocked_s:.1f} s", blocked_s=seconds)
 

@@ -5,7 +5,7 @@ import msgspec
 from ..client.actions import ActionState
 from ..client.bulk import BulkResult
 from ..client.counts import DeadLetterCount, DeadLetterStats
-from ..core.job import Attempt, Job, Lane, LogLine, lane_for
+from ..core.job import Attempt, Job, Lane, LogLine, Priority, lane_for
 from ..core.spans import span_ms, timestamp
 from ..core.states import Status
 from ..store.jobs import Count, Page
@@ -87,6 +87,8 @@ class ReceiptView(msgspec.Struct, frozen=True, rename="camel"):
     due_at: str
 
 
+_PRIORITIES = {priority: priority.name for priority in Priority}  # to ask a member takes several times as long
+_STATUSES = {status: status.name for status in Status}
 _ATTEMPT = Shape(Attempt, AttemptView)
 _JOB = Shape(Job, JobView, unique="unique_key", attempts=_ATTEMPT, log=Shape(LogLine, LogView))
 
@@ -100,8 +102,8 @@ def job_view(job: Job, *, listed: bool = False) -> JobView:
         job.name,
         job.type,
         job.queue,
-        job.priority.name,
-        job.status.name,
+        _PRIORITIES[job.priority],
+        _STATUSES[job.status],
         scheduled_at,
         timestamp(job.created_at),
         scheduled_at if job.due_at == job.scheduled_at else timestamp(job.due_at),

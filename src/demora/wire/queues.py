@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from ..client.counts import JobCounts, Stats
-from ..client.recovery import Recovered
 from ..client.statistics import PaceHistory
+from ..client.workers.recovery import Recovered
 from ..core.job import QueueOrder
 from ..core.pace import Pace, Rate
 from ..core.retention import Keep, Retention, keep

@@ -17,7 +17,7 @@ from ..client.statistics import MOST_NAMED, USUAL_NAMED
 from ..core.action import Action, check_action
 from ..core.filters import MOST_TEXT, NO_FILTER, JobFilter, Sort, TimeRange, parse_filter
 from ..core.job import NewJob, Priority
-from ..core.outbound import MOST_URL
+from ..core.outbound.targets import MOST_URL
 from ..core.pace import MOST_BURST, Governs, PaceRequest, RateRequest, check_governs, check_pace
 from ..core.request import (
     MOST_KEY,

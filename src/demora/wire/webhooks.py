@@ -5,8 +5,8 @@ from datetime import datetime
 import msgspec
 
 from ..client.webhooks import DeliveryHistory, DeliveryTry
+from ..core.outbound.webhook import message_id
 from ..core.spans import timestamp
-from ..core.webhook import message_id
 from ..store.webhooks import StoredSecret
 from .shape import Shape
 

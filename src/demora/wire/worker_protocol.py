@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ..client.remote_workers import MOST_QUEUES, MOST_SLOTS, MOST_TYPES, HandedJob, Reported
+from ..client.workers.remote_workers import MOST_QUEUES, MOST_SLOTS, MOST_TYPES, HandedJob, Reported
 from ..core.job import Priority
 from ..core.payload import check_text, pack
 from ..core.request import MOST_KEY, MOST_NAME

@@ -52,10 +52,10 @@ class Keeper:
     """Renews the leases that it holds, and sends a heartbeat with the current `record` every 10 s, until it is stopped.
 
     It calls `on_status` with lost leases and requests to cancel, and `on_failure` with the error if it dies, both on the
-    worker's loop. It dies of every error but those of a store in trouble, which it waits out.
-    A job that has started is renewed until its deadline and never after. A job in the backlog is renewed only while the
-    worker's loop is alive, so that a handler that blocks the loop for ever does not keep it from other workers. If the loop
-    is blocked for a second while jobs run, it calls `on_blocked` once, on its own thread, with the seconds so far.
+    worker's loop. It survives the errors of a store in trouble, and dies of any other. A job that has started is renewed
+    until its deadline and never after. A job in the backlog is renewed only while the worker's loop is alive, so that a
+    handler that blocks the loop for ever does not keep it from other workers. If the loop is blocked for a second while jobs
+    run, it calls `on_blocked` once, on its own thread, with the seconds so far.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class Keeper:
         return held
 
     def drop(self, lease: Lease) -> "Future[None] | None":
-        """Renew this lease no more. Returns the renewal that is recording log lines of its run at this moment, if there is
-        one: settled before it, the job would lose them."""
+        """Stop renewing this lease. Returns the renewal that is recording log lines of the job at this moment, if there is
+        one. A job that is settled before that renewal has ended would lose these lines."""
         with self._reporting:
             self._held.pop(lease, None)
             return self._recording if lease in self._recorded else None

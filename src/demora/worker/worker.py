@@ -54,6 +54,7 @@ from .run import Ending, Run, Timeouts, verdict_on
 from .settling import Settler
 
 SAFETY_LOOK = 60.0  # seconds that a worker sleeps at most
+_SWITCHING = "switching off built-in handlers"
 SWITCH_EVERY = 10.0  # seconds until the worker looks again which built-in handlers are to be switched off
 UNWIND = workers.UNWIND.total_seconds()
 RESERVE = 3.0  # seconds of the grace, at most half of it, kept for closing a store that does not answer
@@ -206,8 +207,13 @@ class Worker:
     async def _keep_switching_builtins(self) -> None:
         while True:
             await asyncio.sleep(SWITCH_EVERY)
-            with contextlib.suppress(StoreError):  # the heartbeat reports a store in trouble
+            try:
                 await self._app.switch_builtins()
+                notices.store_well(_SWITCHING)
+            except StoreError:
+                pass  # the heartbeat reports a store in trouble
+            except Exception as problem:  # a defect must not end this task: the handlers would stay switched on
+                notices.store_trouble(_SWITCHING, problem, SWITCH_EVERY)
 
     def _record(self) -> WorkerRecord:
         """Describe this worker for its heartbeat. Slots held by runs that do not end are not counted."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from demora.core.access import KeyLimits, NewSecret, Scope, key_text, make_key
 from demora.core.job import IdempotencyKey, NewJob, Priority, Unique
+from demora.core.outbound.webhook import Secret
 from demora.core.pace import Pace, PaceRequest, request_of
 from demora.core.retention import Keep, Retention
 from demora.core.schedules.definitions import Definition
@@ -15,7 +16,6 @@ from demora.core.schedules.schedule import Overlap, Schedule, job_of
 from demora.core.schedules.schedule_request import ScheduleRequest
 from demora.core.states import Status
 from demora.core.verdict import GaveUp, HandedBack, Lapsed, Outcome, Raised
-from demora.core.webhook import Secret
 from demora.core.workers import WorkerRecord
 from demora.store.jobs import (
     LOCKED_RETRY,

@@ -19,8 +19,11 @@ from tests.engines.postgres.staging import Answered, Call, Gate, Stage
 _TABLES = ("jobs", "attempts", "logs", "idempotency_keys", "queues", "paces", "pace_changes", "events", "schedules")
 _TABLES += ("schedule_slots", "schedule_processes", "schedulers", "workers", "parked_types", "tallies", "statistics")
 _TABLES += ("api_keys", "key_names", "sessions", "webhook_secrets", "disabled_webhooks")
-_EMPTY = "; ".join(f"delete from demora.{table}" for table in _TABLES)
-_EMPTY += "; delete from demora.meta where name like 'line_%' or name in ('zones', 'settled')"
+_DELETES = "; ".join(f"delete from demora.{table}" for table in _TABLES)
+_DELETES += "; delete from demora.meta where name like 'line_%' or name in ('zones', 'settled')"
+# A function, so that the server plans the deletes once in a session.
+_EMPTYING = f"create function pg_temp.empty() returns void language plpgsql as $$ begin {_DELETES}; end $$"
+_EMPTY = "select pg_temp.empty()"
 # A queue without settings is a name on a list. An add that keeps another job may put it there, or may not. Each actor counts
 # its runs in rows of its own.
 _LOOK = """select json_build_object(
@@ -96,9 +99,8 @@ class Fault(NamedTuple):
 class Races:
     """Runs cases on one schema; each finds it empty."""
 
-    def __init__(self, stage: Stage, setter: PostgresStore, clock: TestClock, connection: Any) -> None:
-        self._stage, self._setter, self._clock, self._connection = stage, setter, clock, connection
-        self._empty, self._look = (in_schema(sql, setter.options.schema) for sql in (_EMPTY, _LOOK))
+    def __init__(self, stage: Stage, setter: PostgresStore, clock: TestClock, empty: Any, look: Any) -> None:
+        self._stage, self._setter, self._clock, self._empty, self._look = stage, setter, clock, empty, look
         self._serial: dict[Any, tuple[list[Answered], str]] = {}
         self._gates: dict[Any, list[Gate]] = {}
         self.count = 0
@@ -112,7 +114,10 @@ class Races:
         try:
             async with Stage(url, schema, clock).opened() as stage, connected(url) as connection:
                 await connection.execute("set session_replication_role = replica")  # no triggers of the audit
-                yield cls(stage, setter, clock, connection)
+                await connection.execute(in_schema(_EMPTYING, schema))
+                empty = await connection.prepare(_EMPTY)
+                look = await connection.prepare(in_schema(_LOOK, schema))
+                yield cls(stage, setter, clock, empty, look)
         finally:
             await setter.close()
 
@@ -194,7 +199,7 @@ class Races:
         return Outcome(by_role.get("held"), by_role.get("other"), rows)
 
     async def _set(self, case: Case) -> Scene:
-        await self._connection.execute(self._empty)
+        await self._empty.fetchval()
         vars(self._clock).update(vars(TestClock()))  # the same times in each race
         self._setter._named_queues.clear()
         for actor in (self._stage.held, self._stage.other):
@@ -203,7 +208,7 @@ class Races:
         return await SITUATIONS[case.situation](self._setter, self._clock, HOOKED if case.hooked else {})
 
     async def _rows(self) -> str:
-        text: str = await self._connection.fetchval(self._look)
+        text: str = await self._look.fetchval()
         return text
 
     async def _broken_in_turn(self, case: Case, order: tuple[str, ...]) -> list[str]:

@@ -7,6 +7,7 @@ one of the two actors moves at a time, so an interleaving is the same in every r
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from tests.clock import TestClock
 
 MIDDLE = 7_000_017  # the advisory lock at which a statement stops in the middle
 PATIENCE = 30.0  # seconds until an interleaving counts as stuck
+LOOK_AFTER = 0.002  # seconds that an actor runs before the server is asked what it waits for; to ask stops all who lock
 _READS_CLOCK = "* 1000000)::bigint) as us) as read"
 _STOPS_THERE = f"* 1000000)::bigint) as us from pg_advisory_xact_lock({MIDDLE})) as read"
 
@@ -50,6 +52,7 @@ class Actor:
         self.deadlocks = 0
         self._task: asyncio.Task[Answered] | None = None
         self._open = asyncio.Event()
+        self._rested = asyncio.Event()
         self._begin(None)
 
     def _begin(self, hold: int | None) -> None:
@@ -75,7 +78,9 @@ class Actor:
 
     def start(self, call: Call, *, hold: int | None) -> None:
         self._begin(hold)
+        self._rested.clear()
         self._task = asyncio.ensure_future(self._answer(call))
+        self._task.add_done_callback(lambda _: self._rested.set())
 
     async def _answer(self, call: Call) -> Answered:
         try:
@@ -100,7 +105,14 @@ class Actor:
     def step(self) -> None:
         """Open the gate that the actor stands at."""
         self.standing = False
+        self._rested.clear()
         self._open.set()
+
+    async def rests(self, within: float) -> bool:
+        """Whether the actor has ended or stands at a gate, or does so within some seconds."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._rested.wait(), within)
+        return self.done or self.standing
 
     async def gate(self, when: str, statement: str) -> bool:
         """Pass a gate, or stand there until it is opened. Returns whether to stop in the middle of the statement."""
@@ -112,6 +124,7 @@ class Actor:
             return number == self.hold
         self._open.clear()
         self.standing = True
+        self._rested.set()
         await self._open.wait()
         return False
 
@@ -195,8 +208,8 @@ class Stage:
 
     async def _rest(self, actor: Actor) -> None:
         """Wait until an actor has ended, stands at a gate, or waits for a lock."""
-        while not (actor.done or actor.standing or await self._waits(actor)):  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        while not (await actor.rests(LOOK_AFTER) or await self._waits(actor)):
+            pass
 
     async def _waits(self, actor: Actor) -> bool:
         blocking: list[int] = await self._watch.fetchval("select pg_blocking_pids($1)", actor.pid)

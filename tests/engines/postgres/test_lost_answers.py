@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,13 +14,13 @@ from msgspec.structs import replace
 from demora.core.access import Scope, key_text, make_key
 from demora.core.filters import JobFilter
 from demora.core.job import revision
+from demora.core.outbound.webhook import Secret
 from demora.core.pace import PaceRequest
 from demora.core.schedules.definitions import Definition
 from demora.core.schedules.schedule import job_of as job_of_schedule
 from demora.core.schedules.schedule_request import ScheduleRequest
 from demora.core.states import Status
 from demora.core.verdict import HandedBack, Raised, Snoozed
-from demora.core.webhook import Secret
 from demora.engines.postgres import PostgresOptions, PostgresStore
 from demora.engines.postgres.connection import connections, transactions
 from demora.errors import StoreError
@@ -49,9 +50,15 @@ from tests.engines.postgres.race_verbs import FIRST_FIRE_TIME, SCHEDULE, a_sched
 from tests.facts import eventually
 from tests.servers import proxy as proxies
 from tests.servers.proxy import Proxy
+from tests.setups import emptied_schema
 
 lost = pytest.mark.parametrize("arrives", [True, False], ids=["answer", "message"])
 asked = pytest.mark.parametrize("nth", range(1, 5))  # a transaction of two statements is asked for in four messages
+
+
+@pytest.fixture
+def schema(tmp_path: Path) -> str:
+    return emptied_schema(tmp_path)
 
 
 @pytest.fixture
@@ -543,7 +550,7 @@ ENDING = ("remove a schedule", "enable a URL", "forget a secret", "end a session
 
 async def _done(url: str, schema: str, part: Part) -> tuple[Any, Any]:
     """What a part answers and leaves if nothing is cut."""
-    async with _at_the_clock(url, f"{schema}_whole") as store:
+    async with _at_the_clock(url, schema) as store:
         await part.ready(store)
         return await part.verb(store), await part.left(store)
 
@@ -561,10 +568,10 @@ async def _at_the_clock(url: str, schema: str) -> AsyncIterator[PostgresStore]:
 @moments
 @pytest.mark.parametrize("name", PARTS)
 async def test_a_verb_whose_commit_is_cut_answers_and_leaves_what_it_does_in_peace(
-    proxied: tuple[Proxy, str], url: str, schema: str, name: str, moment: Any
+    proxied: tuple[Proxy, str], url: str, schema: str, tmp_path: Path, name: str, moment: Any
 ) -> None:
     part, (proxy, through) = PARTS[name], proxied
-    expected = await _done(url, schema, part)
+    expected = await _done(url, emptied_schema(tmp_path / "whole"), part)
     async with _at_the_clock(through, schema) as store:
         await part.ready(store)
         proxy.cut_commit(1, moment)

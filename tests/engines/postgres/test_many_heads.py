@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from demora.engines.postgres import PostgresStore, runs
+from demora.engines.postgres import PostgresStore
 from demora.engines.postgres.connection.connections import Session
+from demora.engines.postgres.jobs import runs
 from tests.builders import add_ids, claim, claim_ids, new_job, seconds
 
 MANY, DUE, CLAIMS = 10, 20, 4

@@ -46,12 +46,14 @@ def test_every_verb_of_the_port_is_raced_or_left_out_for_a_reason() -> None:
     assert {verb.port for verb in VERBS if verb.usual} == raced - {"Store.purge"}  # housekeep runs the same statement
 
 
+@pytest.mark.slow  # thousands of interleavings
 @pytest.mark.timeout(1800 if THOROUGH else 300)
 @pytest.mark.parametrize("situation", PLAIN)
 async def test_two_verbs_at_once_come_to_what_they_come_to_in_turn(url: str, schema: str, situation: str) -> None:
     await race(url, schema, situation, hooked=False)
 
 
+@pytest.mark.slow  # thousands of interleavings
 @pytest.mark.timeout(1800 if THOROUGH else 300)
 @pytest.mark.parametrize("situation", HOOKED)
 async def test_two_verbs_at_once_about_a_job_with_a_webhook(url: str, schema: str, situation: str) -> None:

@@ -13,8 +13,9 @@ from demora.core.pace import PaceRequest
 from demora.core.retention import Keep, Retention
 from demora.core.states import Status
 from demora.core.verdict import GaveUp, Raised
-from demora.engines.postgres import PostgresOptions, PostgresStore, finding, runs
+from demora.engines.postgres import PostgresOptions, PostgresStore
 from demora.engines.postgres.connection.connections import Session, Statement
+from demora.engines.postgres.jobs import finding, runs
 from demora.engines.sql import walks
 from demora.store.jobs import Change, ClaimRequest, Query, Report
 from demora.store.line_feed import Entry
@@ -64,6 +65,7 @@ def read(schema: str, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("analyzed", ["never", "empty", "full"])
 async def test_verbs_about_a_few_jobs_read_a_few_rows(
     store: PostgresStore, clock: TestClock, schema: str, read: Counter[str], analyzed: str

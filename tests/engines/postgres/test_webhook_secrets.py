@@ -4,7 +4,7 @@ import asyncio
 
 import asyncpg
 
-from demora.core.webhook import Secret
+from demora.core.outbound.webhook import Secret
 from demora.engines.postgres import PostgresStore
 from demora.engines.postgres.connection.connections import in_schema
 from tests.facts import eventually

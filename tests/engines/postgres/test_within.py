@@ -25,11 +25,17 @@ from demora.store.jobs import Topic
 from tests.builders import claim_ids, job_of
 from tests.engines.postgres.callers import CALLERS, Caller, async_engine, calling, engine
 from tests.facts import eventually
+from tests.setups import emptied_schema
 from tests.test_docs import PROJECT, blocks, code_of
 
 PAGE = PROJECT / "docs" / "how-to" / "enqueue-in-your-transaction.md"
 SOON = 3.0  # seconds: well before the safety net
-THEIRS = "create table demora.orders (id int primary key)"
+THEIRS = "create table if not exists demora.orders (id int primary key)"
+
+
+@pytest.fixture
+def schema(tmp_path: Path) -> str:
+    return emptied_schema(tmp_path)
 
 
 @pytest.fixture(autouse=True)

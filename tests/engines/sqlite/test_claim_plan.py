@@ -7,8 +7,9 @@ import pytest
 
 from demora.core.job import Priority
 from demora.engines.sql.constants import MANY_HEADS
-from demora.engines.sqlite import SqliteStore, heads
+from demora.engines.sqlite import SqliteStore
 from demora.engines.sqlite.connection.connections import SQL
+from demora.engines.sqlite.jobs import heads
 from demora.store.jobs import ClaimRequest
 from tests.builders import DONE, claim, new_job, settlement
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from demora.core.verdict import Succeeded
 from demora.engines.sqlite import SqliteStore
-from demora.engines.sqlite.connection.transactions import LIGHT
+from demora.engines.sqlite.connection.transactors import LIGHT
 from tests.builders import claim, new_job, settlement
 
 STORES, ROUNDS, BATCH = 4, 5, LIGHT + 1  # heavy enough to be written on a thread

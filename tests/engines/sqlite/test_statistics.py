@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from demora.core.statistics import MINUTE, Tally, widened
-from demora.engines.sqlite import SqliteStore, runs
+from demora.engines.sqlite import SqliteStore
 from demora.engines.sqlite.connection.transactions import Transaction
+from demora.engines.sqlite.jobs import runs
 from demora.store.jobs import Settlement
 from tests.builders import DONE, add_one, claim_one, ms, settlement, windows_of
 from tests.clock import TestClock

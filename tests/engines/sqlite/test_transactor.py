@@ -12,19 +12,15 @@ import pytest
 
 from demora.engines.sqlite.connection.connections import WAITS, Waits
 from demora.engines.sqlite.connection.transactions import (
-    AT_ONCE,
-    LIGHT,
     LOCK_HELD_AT_MOST,
     MOST_JOINED,
     READING,
     WRITING,
     Batches,
-    InlineTransactor,
     Pending,
-    ThreadTransactor,
     Transaction,
-    Transactor,
 )
+from demora.engines.sqlite.connection.transactors import AT_ONCE, LIGHT, InlineTransactor, ThreadTransactor, Transactor
 from demora.errors import StoreBusy, StoreClosed, StoreError
 from demora.store.jobs import Topic
 

@@ -30,7 +30,7 @@ from ...wire.webhooks import deliveries_view
 from ..reading import read_if_match, read_key, read_traceparent
 from ..waiting import unless_ended
 from .operation import LARGE_JOB, PAGE_BYTES, PLAIN_JOB, SEARCH_LIMIT, ApiCall, Listing, Reply
-from .prefer import read_prefer
+from .prefer import NO_PREFERENCE, read_prefer
 
 RETRY_AFTER = 1  # seconds after which to ask for the end of a job that was accepted
 
@@ -61,8 +61,8 @@ async def add_job(call: ApiCall) -> Reply:
     options = request.options()
     options["key"] = key
     [job], headers = await _add(call, client, [client.make(**options)])
-    headers = {**headers, "location": f"{call.base}/api/v1/jobs/{job.id}"}
-    if prefer.applied:
+    headers["location"] = f"{call.base}/api/v1/jobs/{job.id}"
+    if prefer is not NO_PREFERENCE and prefer.applied:
         headers["preference-applied"] = prefer.applied
     if prefer.wait is not None:
         receipt = receipt_view(job)
@@ -188,7 +188,7 @@ async def _until_end(call: ApiCall, id: str, span: timedelta) -> Job:
     return await client.get(id) if ended is None else ended
 
 
-async def _add(call: ApiCall, client: Client, jobs: Sequence[NewJob]) -> tuple[list[Job], Mapping[str, str]]:
+async def _add(call: ApiCall, client: Client, jobs: Sequence[NewJob]) -> tuple[list[Job], dict[str, str]]:
     """Add jobs, and return them as they were when added, with a header if all of them existed before."""
     if (traceparent := read_traceparent(call.headers)) is not None:
         jobs = [msgspec.structs.replace(job, traceparent=traceparent) for job in jobs]

@@ -25,13 +25,13 @@ class Prefer(NamedTuple):
         return ", ".join(["respond-async"] * self.respond_async + wait)
 
 
-_NONE = Prefer()
+NO_PREFERENCE = Prefer()
 
 
 def read_prefer(headers: Headers) -> Prefer:
     """Return the preferences of a request. Of a repeated one the first counts, and a malformed one is ignored."""
     if "prefer" not in headers:
-        return _NONE
+        return NO_PREFERENCE
     given: dict[str, str] = {}
     for name, value in _preferences(headers):
         given.setdefault(name, value)

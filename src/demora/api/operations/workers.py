@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 
-from ...client.remote_workers import HandedJob, RemoteWorker, RemoteWorkers
+from ...client.workers.remote_workers import HandedJob, RemoteWorker, RemoteWorkers
 from ...core.spans import span_ms
 from ...wire.problems import Overloaded
 from ...wire.worker_protocol import (

@@ -4,7 +4,7 @@
 set forward or back is decided here, in the same way for five and for six fields.
 
 - An expression whose hour field begins with `*` follows real time. It fires at every instant at which the wall clock shows a
-  matching time: never at a time that is left out, twice at one that comes twice.
+  matching time: never if the clock skips that time, and twice if the clock shows it twice.
 - Any other expression fires once for each matching time. A time that does not exist fires at the first instant after the
   gap, and a time that comes twice fires the first time.
 

@@ -84,8 +84,8 @@ Days = tuple[str, str, str]
 
 
 def _say_days(day: str, month: str, weekday: str) -> Days | None:
-    """Return the days in two ways, and the months if they are some: `every weekday`, to stand before the time, empty if that
-    is not usual; `on weekdays`, to stand after it, empty for every day; and `in June`."""
+    """Return the days as they stand before the time (`every weekday`, empty where that is unusual) and after it (`on
+    weekdays`, empty for every day), and the months unless they are all (`in June`)."""
     months = _values(month, 1, 12, _MONTH_NAMES)
     if not months or (day != "*" and weekday != "*"):
         return None

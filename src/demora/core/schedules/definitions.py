@@ -71,8 +71,8 @@ class Result(Enum):
 
 class Defined(msgspec.Struct, frozen=True):
     """What became of a name. `known` is what to store, None if nothing is to be written; a retired one is to be removed.
-    `kept` are the fields that a person changed. With `restarts` the fire times are others than before, and the progress
-    begins anew; otherwise it stays, so that fire times that passed during a deploy are not lost."""
+    `kept` are the fields that a person changed. With `restarts` the fire times are different from before, and the progress
+    begins anew. Otherwise the progress stays, so that fire times that passed during a deploy are not lost."""
 
     name: str
     result: Result

@@ -117,8 +117,8 @@ def fire_times_back(schedule: Schedule, upto: datetime, after: datetime) -> Iter
 
 
 def due_time(schedule: Schedule, fire_time: datetime) -> datetime:
-    """Return when the job of a fire time is due: at the fire time or, with jitter, at a time from there on, before the next
-    fire time.
+    """Return when the job of a fire time is due: at the fire time or, with jitter, some time between it and the next fire
+    time.
 
     It depends only on the name and the fire time, so it is the same on every machine and at every try.
     """
@@ -131,8 +131,8 @@ def due_time(schedule: Schedule, fire_time: datetime) -> datetime:
 
 
 def job_of(schedule: Schedule, id: str, *, fire_time: datetime | None = None, delay: timedelta | None = None) -> NewJob:
-    """Return the job of a fire time, due when its jitter says. Without a fire time it is a job that a caller triggered, and
-    with a delay one of a backfill: both are due by the time of adding."""
+    """Return the job of a fire time, due when its jitter says. Without a fire time it is the job of a caller's trigger, and
+    with a delay that of a backfill. The due times of these two count from when they are added."""
     return NewJob(
         id=id,
         type=schedule.type,

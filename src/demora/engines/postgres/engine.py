@@ -41,15 +41,16 @@ from ...system.clock import Clock
 from ..options import PostgresOptions
 from ..sql.adding import is_plain
 from ..sql.constants import MOST_NAMES
-from . import changes, finding, registry, rows, runs
+from . import registry, rows
 from .api_keys import PostgresApiKeys
 from .audit import PostgresAudit, begin_audit
 from .connection.connections import Session
-from .connection.joining import Joined, borrow
 from .connection.transactions import Gathering
 from .database import Database, GatheredReads
 from .diagnostics import PostgresDiagnostics
 from .events import PostgresEvents
+from .jobs import changes, finding, runs
+from .jobs.joining import Joined, borrow
 from .line_feed import PostgresLineFeed
 from .notifier import Notifier, Waiter
 from .paces import PostgresPaces

@@ -11,9 +11,10 @@ from ...core.states import Status
 from ...store.jobs import ClaimRequest
 from ...store.line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Place, RowPlace, Walked, arranged
 from ..sql import columns
-from . import rows, runs
+from . import rows
 from .connection.connections import Session
 from .database import Database
+from .jobs import runs
 
 _FIRST = -(2**62)  # before any due time
 

@@ -31,9 +31,9 @@ from ...store.paces import HOUR, RECENT, Outlook, PaceChange, Pacing, Released
 from ..sql.paces import A_FEW, facts_of, pace_of, state_of, text
 from ..sql.statistics import RELEASES
 from . import diagnostics, registry, rows
-from .changes import expire
 from .connection.connections import Session
 from .database import Database
+from .jobs.changes import expire
 
 EXPIRED_AT_ONCE = 200
 MARGIN = 50  # rows to read beyond those to release, since other calls may be changing the first ones
@@ -118,12 +118,12 @@ async def _leave_out(session: Session, queues: Iterable[str], by: str) -> None:
     """Give these queues no pace, unless they have one."""
     for queue in queues:
         await _lock(session, queue)
-        if await session.row("lock_pace", queue=queue) is None:
+        if await session.row("pace_state", queue=queue) is None:
             await _set(session, queue, None, by, None)
 
 
 async def _set(session: Session, queue: str, pace: Pace | None, by: str, setting: str | None) -> None:
-    row = await session.row("lock_pace", queue=queue)
+    row = await session.row("pace_state", queue=queue)
     wall = (await session.row("now"))["us"] // 1000
     await session.rows("touch_queue", name=queue)
     await session.rows(

@@ -1311,8 +1311,9 @@ update demora.queues set changed_at = wall from clock where name = :name
 -- name: set_by_settings
 select setting from demora.pace_changes where queue = :queue and setting is not null order by seq desc limit 1
 
--- name: lock_pace
-select pace, state, follows from demora.paces where queue = :queue for update
+-- name: pace_state
+-- A release may change it before the pace is set: `set_pace` leaves the state of a row that is there as it is.
+select state from demora.paces where queue = :queue
 
 -- name: set_pace
 -- The caller has locked the row of the queue, so that no other call inserts this one.

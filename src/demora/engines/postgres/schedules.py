@@ -49,9 +49,10 @@ from ..sql.schedules import (
     stored,
     text,
 )
-from . import changes, rows
+from . import rows
 from .connection.connections import Session
 from .database import Database
+from .jobs import changes
 
 FireTime = tuple[str, int, FireOutcome, str | None]  # the schedule, the fire time, its outcome and its job
 

@@ -10,10 +10,10 @@ import msgspec
 
 from ...core.access import ApiKey, KeyLimits, Scope
 from ...core.job import QueueOrder
+from ...core.outbound.webhook import EndedJob
 from ...core.retention import Retention
 from ...core.spans import from_ms
 from ...core.states import Status
-from ...core.webhook import EndedJob
 from ...core.workers import WorkerRecord
 from ...store.audit import QueueFacts
 from ...store.diagnostics import Waiting

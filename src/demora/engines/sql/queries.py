@@ -1,7 +1,7 @@
 """Reads the SQL of an engine from its files.
 
-`queries.sql` holds named blocks. A block begins with `-- name: verb`, and may contain `{another}` block, the number of a
-status such as `{PROCESSING}`, `{PARKED}`, from which on the lanes are those of parked jobs, or `{BOUNDS}`, the bounds of the
+`queries.sql` holds named blocks. A block begins with `-- name: verb`. It may contain `{another}` block and the number of a
+status, such as `{PROCESSING}`. `{PARKED}` is the number of the first lane of parked jobs. `{BOUNDS}` are the bounds of the
 bins in statistics, which are too many to send with each statement.
 """
 

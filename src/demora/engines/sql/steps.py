@@ -2,9 +2,9 @@
 
 A step is applied in one transaction, and earlier versions of demora cannot open the database after it. A file whose first
 line is `-- online` is an online step: earlier versions keep using the database during the step and after it, even if they
-are restarted. Its blocks, which blank lines separate, are applied one by one, each in a transaction of its own, so that no
-lock is held for long and a step that was interrupted continues at the same block. A block that begins with `-- repeat` is
-applied again until its last statement changes nothing. On PostgreSQL a block may be one `create index concurrently`.
+are restarted. Blank lines separate its blocks. Each block is applied in a transaction of its own, so that no lock is held
+for long, and a step that was interrupted continues at the same block. A block that begins with `-- repeat` is applied again
+until its last statement changes nothing. On PostgreSQL a block may be one `create index concurrently`.
 """
 
 import re

@@ -17,7 +17,8 @@ from .connection.connections import Waits
 from .connection.file_watch import FileWatch, OpenedFile
 from .connection.locking import LockTurns, Stall
 from .connection.readers import QuickReads, Searches
-from .connection.transactions import READING, WRITING, Batches, InlineTransactor, ThreadTransactor, Transaction, Transactor
+from .connection.transactions import READING, WRITING, Batches, Transaction
+from .connection.transactors import InlineTransactor, ThreadTransactor, Transactor
 from .notifier import sockets_folder
 
 T = TypeVar("T")

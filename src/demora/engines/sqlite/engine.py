@@ -40,7 +40,7 @@ from ...store.jobs import (
 from ...system.clock import Clock, SystemClock
 from ..sql.adding import is_plain
 from ..sql.constants import MOST_NAMES, UNHURRIED
-from . import changes, finding, registry, rows, runs
+from . import registry, rows
 from .api_keys import SqliteApiKeys
 from .audit import SqliteAudit, begin_audit
 from .connection import connections
@@ -51,6 +51,7 @@ from .connection.transactions import Transaction
 from .database import Database
 from .diagnostics import SqliteDiagnostics
 from .events import SqliteEvents
+from .jobs import changes, finding, runs
 from .line_feed import SqliteLineFeed
 from .notifier import Notifier, Waiter, sockets_folder
 from .paces import SqlitePaces

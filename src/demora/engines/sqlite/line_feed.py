@@ -13,10 +13,11 @@ from ...store.jobs import ClaimRequest
 from ...store.line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Place, RowPlace, Walked, arranged
 from ..sql import columns
 from ..sql.paces import pace_of
-from . import heads, rows, runs
+from . import rows
 from .connection.connections import SQL
 from .connection.transactions import Transaction
 from .database import Database
+from .jobs import heads, runs
 
 _FIRST = -(2**62)  # before any due time
 

@@ -30,12 +30,13 @@ from ...store.jobs import Queue, Topic
 from ...store.paces import HOUR, RECENT, Outlook, PaceChange, Pacing, Released
 from ..sql import columns
 from ..sql.paces import A_FEW, facts_of, pace_of, state_of, text
-from . import diagnostics, heads, registry, rows
-from .changes import expire_due
+from . import diagnostics, registry, rows
 from .connection.connections import SQL
 from .connection.transactions import Transaction
 from .database import Database
-from .heads import Head
+from .jobs import heads
+from .jobs.changes import expire_due
+from .jobs.heads import Head
 from .statistics import count_releases
 
 

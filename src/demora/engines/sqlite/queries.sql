@@ -399,9 +399,6 @@ select queue, status, oldest from kind
 select id from jobs where queue = ? and status = ? and status > {PROCESSING} order by completed_at desc, rowid desc
     limit ? offset ?
 
--- name: oldest_end
-select completed_at from jobs where queue = ? and status = ? and status > {PROCESSING} order by completed_at limit 1
-
 -- name: fill_tags
 -- The tags of jobs that a process of a version before the table `job_tags` has added since the migration. A database that was made
 -- with the table has no such jobs, and nothing is filled.

@@ -43,10 +43,11 @@ from ..sql.schedules import (
     stored,
     text,
 )
-from . import changes, rows
+from . import rows
 from .connection.connections import SQL
 from .connection.transactions import Transaction
 from .database import Database
+from .jobs import changes
 
 
 class SqliteSchedules:

@@ -51,8 +51,8 @@ class Counted(defaultdict[Name, Tally]):
 class Writer:
     """Writes the windows of one process.
 
-    It remembers what it wrote last, so as not to read it before each write. Each row has a version, and a write replaces
-    only the version that it knows: if the last write was rolled back, the row is read after all.
+    It remembers what it wrote last, so that it need not read the row before each write. Each row has a version, and a write
+    replaces only the version that it knows. If the last write was rolled back, the version differs, and the row is read.
     """
 
     def __init__(self, process: str) -> None:

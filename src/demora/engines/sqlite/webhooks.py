@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 from ...core.job import Job
+from ...core.outbound.webhook import Secret
 from ...core.spans import from_ms, span_ms
-from ...core.webhook import Secret
 from ...store.webhooks import FIRST_SECRET, Disabled, Signing, StoredSecret
 from ..sql import columns
 from . import rows

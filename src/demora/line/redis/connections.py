@@ -347,3 +347,7 @@ _OPTIONS: dict[str, Any] = {
     "health_check_interval": 0,
     "client_name": "demora",
 }
+with contextlib.suppress(ImportError):  # older drivers know their version; newer ones look it up on disk for each connection
+    from redis.driver_info import DriverInfo
+
+    _OPTIONS["driver_info"] = DriverInfo()

@@ -1,7 +1,7 @@
 """The line on Redis or Valkey: for each queue one sorted set per lane and rank, scored by due time.
 
 A job is ready once its score has passed, so no step promotes it. The scripts merge the heads of the lanes by the offsets
-that are passed to them. Each verb has one script, and each call of it works on the keys of one queue.
+that are passed to them. A verb that must be atomic is a script on the keys of one queue; the others are plain commands.
 """
 
 import asyncio

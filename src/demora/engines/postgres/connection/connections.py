@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from functools import cache, lru_cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import asyncpg
 import msgspec
@@ -229,10 +229,33 @@ class Session:
         return self._connection.transaction(**how)
 
 
+BUILT_IN = 10_000  # types with smaller numbers are the same in every PostgreSQL database
+
+
+class _Known(NamedTuple):
+    """What stands for the driver's question about types where it need not be asked: a statement that has a name."""
+
+    name: str = "known"
+
+
 class _Connection(asyncpg.Connection):  # type: ignore[misc]
-    """A connection that knows its process on the server."""
+    """A connection that knows its process on the server, and the built-in types that an earlier connection asked for.
+
+    The driver asks for the parts of array types in each connection anew, which takes the server longer than any statement
+    of ours.
+    """
 
     backend: tuple[int, datetime] | None = None
+    _built_in: ClassVar[dict[frozenset[int], Any]] = {}  # what the server said of these types
+
+    async def _introspect_types(self, typeoids: Any, *rest: Any, **more: Any) -> Any:
+        asked = frozenset(typeoids)
+        if asked in self._built_in:
+            return self._built_in[asked], _Known()
+        answer = await super()._introspect_types(typeoids, *rest, **more)
+        if max(asked) < BUILT_IN and isinstance(answer, tuple) and len(answer) == 2:  # else the driver has changed
+            self._built_in[asked] = answer[0]
+        return answer
 
 
 class Identity:

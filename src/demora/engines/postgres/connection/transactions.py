@@ -4,8 +4,8 @@ A call is an async function of a session. As a rule it runs in a task of the sto
 write still happens. A claim runs in the caller's own task; if that is cancelled, the jobs come back when their lease lapses.
 
 When the connection breaks, the engine does not know whether the write was committed. It first ends the old session on the
-server, which decides the matter. Then it runs the call again with `session.again`: the call reads what is there, and writes
-only what is missing.
+server; after that, the write is either committed or will never be. Then it runs the call again with `session.again`: the
+call reads what was written, and writes only what is missing.
 """
 
 import asyncio
@@ -143,9 +143,9 @@ class _Lost(Exception):
 
 
 class Once(Generic[T]):
-    """A call in one transaction. It notes the number of the transaction and its answer before the commit: if the answer of
-    the commit is lost, the second try asks the server what became of the first. So what another caller did meanwhile is not
-    taken for our own."""
+    """A call in one transaction. Before the commit it notes the number of the transaction and its answer. If the connection
+    breaks during the commit, the second try asks the server whether the first was committed. So it never mistakes the write
+    of another caller for its own."""
 
     def __init__(self, call: Call[T]) -> None:
         self._call = call

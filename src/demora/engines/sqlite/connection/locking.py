@@ -5,7 +5,7 @@ works. So a process that finds the lock taken first waits for its turn here, wit
 protects nothing: a process that cannot wait for one tries again as before.
 
 `flock` has no deadline, and a stopped process keeps its turn. So a watchdog ends a wait that takes too long: another thread
-takes over without a turn, and no thread of this process waits for one until the first has had its turn at last.
+takes over without a turn. No thread of this process then waits for a turn until the first thread has got its own.
 """
 
 import contextlib

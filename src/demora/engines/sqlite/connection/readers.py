@@ -9,7 +9,8 @@ import apsw
 
 from ....errors import SearchTooSlow, StoreClosed, StoreError
 from ...sql.searching import SearchTurns
-from .transactions import LIGHT, ThreadTransactor, Transaction
+from .transactions import Transaction
+from .transactors import LIGHT, ThreadTransactor
 
 T = TypeVar("T")
 Make = Callable[[str], Awaitable[ThreadTransactor]]  # opens a reader whose thread has this name

@@ -11,10 +11,12 @@ from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from itertools import islice
 
-from ..errors import StoreError
-from ..store.jobs import Subscription, Topic
-from ..store.store import Store
+from ...errors import StoreError
+from ...store.jobs import Subscription, Topic
+from ...store.store import Store
+from ...system import notices
 
+_LISTENING = "listening for jobs of remote workers"
 PAUSE = 1.0  # seconds until a subscription that failed is tried again
 Kind = tuple[tuple[str, ...], tuple[str, ...]]  # the queues and the types of a worker
 
@@ -63,7 +65,11 @@ class WaitingClaims:
         while True:
             try:
                 await events.wait(None)
+                notices.store_well(_LISTENING)
             except StoreError:
+                await asyncio.sleep(PAUSE)
+            except Exception as problem:  # a defect must not end this task: the claims would sleep for their whole wait
+                notices.store_trouble(_LISTENING, problem, PAUSE)
                 await asyncio.sleep(PAUSE)
             events.clear()
             for group in self._groups.values():

@@ -15,16 +15,16 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from ..core.access import ApiKey, check_names
-from ..core.action import OWN_TYPES
-from ..core.request import check_name, check_queue, check_type
-from ..core.spans import ZERO
-from ..core.states import Status
-from ..core.verdict import HandedBack, Outcome, decide, recorded_status
-from ..core.workers import HEARTBEAT_EVERY, UNWIND, WorkerRecord
-from ..errors import Invalid, WorkerNotFound
-from ..handlers.registry import Registry, allowed_time
-from ..store.jobs import (
+from ...core.access import ApiKey, check_names
+from ...core.action import OWN_TYPES
+from ...core.request import check_name, check_queue, check_type
+from ...core.spans import ZERO
+from ...core.states import Status
+from ...core.verdict import HandedBack, Outcome, decide, recorded_status
+from ...core.workers import HEARTBEAT_EVERY, UNWIND, WorkerRecord
+from ...errors import Invalid, WorkerNotFound
+from ...handlers.registry import Registry, allowed_time
+from ...store.jobs import (
     Claimed,
     ClaimedJob,
     ClaimRequest,
@@ -37,8 +37,8 @@ from ..store.jobs import (
     hand_back,
     lapse,
 )
-from ..store.store import Store
-from ..system import notices
+from ...store.store import Store
+from ...system import notices
 from .waiting_claims import ClaimSubscription, WaitingClaims
 
 MOST_TYPES, MOST_QUEUES, MOST_SLOTS = 1000, 1000, 10_000

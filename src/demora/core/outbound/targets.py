@@ -1,17 +1,12 @@
-"""The rules for calls to other servers: which addresses and URLs demora may call, with which headers, what an answer means,
-and when a job whose host is busy tries again."""
+"""Targets of calls to other servers: which addresses and URLs demora may call, and with which headers."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime, timedelta
-from enum import Enum
+from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 import msgspec
 
-from ..errors import Invalid
-from .spans import ZERO
-from .verdict import backoff
+from ...errors import Invalid
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -255,99 +250,3 @@ def check_headers(headers: Mapping[str, str], field: str = "headers") -> dict[st
             raise Invalid(f"{field}.{name}", "is given twice")
         seen.add(name.lower())
     return dict(headers)
-
-
-# Answers
-
-LONGEST_RETRY_AFTER = timedelta(hours=12)
-JITTER = 0.2  # the part of a wait that is random, so that calls that failed together are not repeated together
-_TEMPORARY = frozenset({408, 425, 429})
-GONE = 410
-
-
-class Meaning(Enum):
-    """What to do after an answer."""
-
-    DONE = "done"
-    AGAIN = "again"  # try again: the answer may change
-    USELESS = "useless"  # do not try again: the answer will be the same
-    GONE = "gone"  # do not try again, and send no other message there
-
-
-def meaning_of_call(status: int, expected: Collection[int] = ()) -> Meaning:
-    """Judge the answer to an `http.request`. An expected status is a success, a temporary failure is tried again, and any
-    other status is permanent."""
-    if status in expected or (not expected and 200 <= status < 300):
-        return Meaning.DONE
-    return Meaning.AGAIN if status in _TEMPORARY or status >= 500 else Meaning.USELESS
-
-
-def meaning_of_delivery(status: int) -> Meaning:
-    """Judge the answer to a webhook. Every failure is tried again, since the message stays true, unless the receiver is
-    gone."""
-    if 200 <= status < 300:
-        return Meaning.DONE
-    return Meaning.GONE if status == GONE else Meaning.AGAIN
-
-
-def retry_after(value: str | None, now: datetime) -> timedelta | None:
-    """Return the wait that a Retry-After header asks for, up to a limit; None if it is missing or cannot be read."""
-    if not value:
-        return None
-    text = value.strip()
-    if text.isascii() and text.isdigit():
-        return LONGEST_RETRY_AFTER if len(text) > 6 else min(timedelta(seconds=int(text)), LONGEST_RETRY_AFTER)
-    from email.utils import parsedate_to_datetime  # takes milliseconds to import, and few servers answer with a date
-
-    try:
-        at = parsedate_to_datetime(text)
-        wait = at - now
-    except (TypeError, ValueError, OverflowError):  # a time without a zone cannot be read either
-        return None
-    return min(max(wait, ZERO), LONGEST_RETRY_AFTER)
-
-
-def wait_before(asked: timedelta | None, *, base: timedelta, failures: int, cap: timedelta) -> timedelta | None:
-    """Return the wait that the server asked for after the `failures`-th failure, but no less than the usual backoff. None
-    means the usual backoff."""
-    return None if asked is None else max(asked, backoff(base, failures, cap=cap))
-
-
-# Turns at a busy host. Times are seconds on one monotonic clock.
-
-SHORTEST, LONGEST = 15.0, 3600.0  # seconds ahead for which turns are given, at least and at most
-GROWTH = 3.0  # turns are given for this many times as long as the host has been busy
-GUESS = 0.5  # seconds that a call takes, while no call has ended
-WEIGHT = 0.2  # of one call in the average
-
-
-class Crowd(msgspec.Struct, frozen=True):
-    """The jobs that wait for one busy host: since when it is busy, until when turns are given, and when the last job
-    tries again."""
-
-    since: float
-    booked_until: float
-    last_back: float
-
-    def over(self, now: float) -> bool:
-        """Whether all of the jobs should have tried again by now."""
-        return now > self.last_back + SHORTEST
-
-
-def come_back(crowd: Crowd | None, *, now: float, gap: float, drawn: float) -> tuple[Crowd, float]:
-    """Return the crowd with one more job, and the wait of that job. `gap` is the average time between the ends of two calls,
-    `drawn` a random number from [0, 1)."""
-    if crowd is None or crowd.over(now):
-        crowd = Crowd(since=now, booked_until=now, last_back=now)
-    ahead = min(max(SHORTEST, GROWTH * (now - crowd.since)), LONGEST)
-    turn = max(crowd.booked_until, now) + gap
-    if turn - now <= ahead:
-        wait, booked = min(turn - now + gap * drawn, ahead), turn
-    else:
-        wait, booked = ahead * (1 - drawn / 2), crowd.booked_until
-    return Crowd(crowd.since, booked, max(crowd.last_back, now + wait)), wait
-
-
-def average(before: float | None, took: float) -> float:
-    """Return the average duration of a call after one more call. Recent calls count most."""
-    return took if before is None else before + WEIGHT * (took - before)

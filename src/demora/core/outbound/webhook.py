@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from ..errors import Invalid
-from .job import NewJob, Priority
-from .spans import timestamp, to_ms
-from .states import Status
+from ...errors import Invalid
+from ..job import NewJob, Priority
+from ..spans import timestamp, to_ms
+from ..states import Status
 
 TYPE = "demora.webhook"
 QUEUE = "demora.webhooks"

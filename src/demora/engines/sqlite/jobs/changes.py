@@ -7,12 +7,13 @@ import json
 from collections.abc import Iterable, Sequence, Set
 from datetime import datetime, timedelta
 
-from ...core.action import RESUMED_TYPES
-from ...core.job import PARKED, IdempotencyKey, Lane, NewJob, due_ms, revision
-from ...core.retention import Keep, Retention
-from ...core.spans import from_ms, span_ms
-from ...core.states import RETRYABLE, Status
-from ...core.verdict import (
+from ....core.action import RESUMED_TYPES
+from ....core.job import PARKED, IdempotencyKey, Lane, NewJob, due_ms, revision
+from ....core.outbound.webhook import delivery
+from ....core.retention import Retention
+from ....core.spans import from_ms, span_ms
+from ....core.states import RETRYABLE, Status
+from ....core.verdict import (
     CANCELLED_WAITING,
     EXPIRED,
     RESCHEDULED_LANE,
@@ -22,16 +23,17 @@ from ...core.verdict import (
     Verdict,
     waiting_after,
 )
-from ...core.webhook import delivery
-from ...core.workers import ParkedType, failing_until, fails_at, judge
-from ...store.jobs import Added, Answer, Change, HousekeepingResult, Topic
-from ..sql import columns, constants
-from ..sql.adding import replay, with_stored
-from ..sql.schedules import ScheduledJob
-from . import heads, registry, rows
-from .connection.connections import SQL
-from .connection.transactions import Transaction
-from .rows import DUE_AT, EXPIRES_AT, ID, OF_A_SCHEDULE, TAGS
+from ....core.workers import ParkedType, failing_until, fails_at, judge
+from ....store.jobs import Added, Answer, Change, HousekeepingResult, Topic
+from ...sql import columns, constants
+from ...sql.adding import replay, with_stored
+from ...sql.retention import OVERDUE, RetentionLimits
+from ...sql.schedules import ScheduledJob
+from .. import registry, rows
+from ..connection.connections import SQL
+from ..connection.transactions import Transaction
+from ..rows import DUE_AT, EXPIRES_AT, ID, OF_A_SCHEDULE, TAGS
+from . import heads
 
 RESUMED = json.dumps(sorted(RESUMED_TYPES))
 FILLED = 20_000  # rows of jobs that one call searches for tags
@@ -318,13 +320,12 @@ def _wrote(tx: Transaction, name: str, what: dict[str, object] | tuple[object, .
 def housekeep(tx: Transaction, retention: Retention, limit: int) -> HousekeepingResult:
     expired = expire_due(tx, limit)
     failed, unknown = fail_unknown(tx, max(limit - len(expired), 1))
-    removed, waits = _apply_retention(tx, retention, max(limit - len(expired) - failed, 1))
+    removed, over_at = _apply_retention(tx, retention, max(limit - len(expired) - failed, 1))
     forget_keys(tx, limit)
     tx.db.execute(SQL["forget_silent"], (tx.boot - constants.SILENT,))
     fill_tags(tx)
-    waits += [expires_at - tx.wall for (expires_at,) in tx.db.execute(SQL["next_expiry"])]
-    waits += [due_at - tx.wall for due_at in unknown.values()]
-    next_in = timedelta(milliseconds=max(min(waits), 0)) if waits else None
+    moments = [*over_at, *unknown.values(), *(at for (at,) in tx.db.execute(SQL["next_expiry"]))]
+    next_in = timedelta(milliseconds=max(min(moments) - tx.wall, 0)) if moments else None
     return HousekeepingResult(tuple(expired), removed, next_in, failed, frozenset(unknown))
 
 
@@ -378,24 +379,16 @@ def fail_unknown(tx: Transaction, limit: int) -> tuple[int, dict[str, int]]:
 
 
 def _apply_retention(tx: Transaction, retention: Retention, limit: int) -> tuple[int, list[int]]:
-    """Delete ended jobs beyond their retention; returns how many, and the milliseconds until more are due."""
-    own = {name: columns.retention(text).over(retention) for name, text in tx.db.execute(SQL["retentions"])}
-    removed, waits = 0, []
-    for queue, number, _ in list(tx.db.execute(SQL["ended_kinds"])):
-        status = Status(number)
-        keep = own.get(queue, retention).of(status)
-        if keep is None or keep == Keep():
-            continue
+    """Delete ended jobs beyond their retention; returns how many, and when more are due."""
+    limits, removed = RetentionLimits(retention, tx.db.execute(SQL["retentions"])), 0
+    for queue, status, keep in limits.of(list(tx.db.execute(SQL["ended_kinds"]))):
         if keep.age is not None:
             removed += remove_ended(tx, queue, status, tx.wall - span_ms(keep.age), limit - removed)
         if keep.count is not None:
             removed += remove_beyond(tx, queue, status, keep.count, limit - removed)
         if removed >= limit:
-            return removed, [0]
-        if keep.age is not None:
-            oldest = tx.db.execute(SQL["oldest_end"], (queue, status.value))
-            waits += [ended + span_ms(keep.age) - tx.wall for (ended,) in oldest]
-    return removed, waits
+            return removed, [OVERDUE]
+    return removed, limits.over_at(tx.db.execute(SQL["ended_kinds"]))
 
 
 # Webhook deliveries, recorded in the transaction that ends their job

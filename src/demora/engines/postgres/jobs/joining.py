@@ -16,10 +16,11 @@ from ....core.job import Job, NewJob
 from ....errors import Invalid
 from ....store.jobs import Added, Topic
 from ...sql.adding import is_plain
-from .. import changes, rows
+from .. import rows
+from ..connection import connections
+from ..connection.connections import DatabaseNumbers, Session, Statement
 from ..notifier import Notifier
-from . import connections
-from .connections import DatabaseNumbers, Session, Statement
+from . import changes
 
 _NUMBERED = re.compile(r"\$(\d+)")
 _KNOWN = "a connection of asyncpg or psycopg 3, or a connection or session of SQLAlchemy"

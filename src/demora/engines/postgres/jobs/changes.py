@@ -14,29 +14,22 @@ from typing import Any, Literal
 import asyncpg
 import msgspec
 
-from ...core.action import RESUMED_TYPES
-from ...core.job import Lane, NewJob, Priority, due_ms, revision
-from ...core.retention import Keep, Retention
-from ...core.spans import from_ms, span_ms, to_ms
-from ...core.states import RETRYABLE, Status
-from ...core.verdict import (
-    CANCELLED_WAITING,
-    EXPIRED,
-    RESCHEDULED_LANE,
-    RETRIED,
-    RETRIED_LANE,
-    UNKNOWN_TYPE,
-    waiting_after,
-)
-from ...core.webhook import delivery
-from ...core.workers import ParkedType, failing_until, fails_at, judge
-from ...store.jobs import Added, Answer, Change, HousekeepingResult, Topic
-from ...system import crash
-from ..sql import columns, constants
-from ..sql.adding import replay, with_stored
-from ..sql.schedules import ScheduledJob
-from . import registry, rows
-from .connection.connections import Session
+from ....core.action import RESUMED_TYPES
+from ....core.job import Lane, NewJob, Priority, due_ms, revision
+from ....core.outbound.webhook import delivery
+from ....core.retention import Keep, Retention
+from ....core.spans import from_ms, span_ms, to_ms
+from ....core.states import RETRYABLE, Status
+from ....core.verdict import CANCELLED_WAITING, EXPIRED, RESCHEDULED_LANE, RETRIED, RETRIED_LANE, UNKNOWN_TYPE, waiting_after
+from ....core.workers import ParkedType, failing_until, fails_at, judge
+from ....store.jobs import Added, Answer, Change, HousekeepingResult, Topic
+from ....system import crash
+from ...sql import columns, constants
+from ...sql.adding import replay, with_stored
+from ...sql.retention import OVERDUE, RetentionLimits
+from ...sql.schedules import ScheduledJob
+from .. import registry, rows
+from ..connection.connections import Session
 
 _NONE = Answer(False, None)
 _LANES = {
@@ -429,14 +422,12 @@ def _without_repeats(ids: Sequence[str]) -> Iterator[list[str]]:
 async def housekeep(session: Session, retention: Retention, limit: int) -> HousekeepingResult:
     expired = await expire(session, limit)
     failed, unknown = await fail_unknown(session, max(limit - len(expired), 1))
-    removed, waits = await _apply_retention(session, retention, max(limit - len(expired) - failed, 1))
+    removed, over_at = await _apply_retention(session, retention, max(limit - len(expired) - failed, 1))
     await forget_keys(session, limit)
     await session.rows("forget_silent", silent=constants.SILENT)
     expires_at = (await session.row("next_expiry"))["expires_at"]
-    moments = [*unknown.values(), *([] if expires_at is None else [expires_at])]
-    if moments:
-        waits.append(min(moments) - await _wall(session))
-    next_in = timedelta(milliseconds=max(min(waits), 0)) if waits else None
+    moments = [*over_at, *unknown.values(), *([] if expires_at is None else [expires_at])]
+    next_in = timedelta(milliseconds=max(min(moments) - await _wall(session), 0)) if moments else None
     return HousekeepingResult(tuple(expired), removed, next_in, failed, frozenset(unknown))
 
 
@@ -497,21 +488,13 @@ async def _fail_unknown(session: Session, which: dict[str, Any]) -> int:
 
 
 async def _apply_retention(session: Session, retention: Retention, limit: int) -> tuple[int, list[int]]:
-    """Delete ended jobs beyond their retention; returns how many, and the milliseconds until more are due."""
-    own = {name: columns.retention(text).over(retention) for name, text in await session.rows("retentions")}
-    removed, waits = 0, list[int]()
-    for queue, number, _ in await session.rows("ended_kinds"):
-        keep = own.get(queue, retention).of(Status(number))
-        if keep is None or keep == Keep():
-            continue
-        removed += await _remove_kind(session, queue, Status(number), keep, limit - removed)
+    """Delete ended jobs beyond their retention; returns how many, and when more are due."""
+    limits, removed = RetentionLimits(retention, await session.rows("retentions")), 0
+    for queue, status, keep in limits.of(await session.rows("ended_kinds")):
+        removed += await _remove_kind(session, queue, status, keep, limit - removed)
         if removed >= limit:
-            return removed, [0]
-    for queue, number, oldest in await session.rows("ended_kinds"):
-        keep = own.get(queue, retention).of(Status(number))
-        if keep is not None and keep.age is not None:
-            waits.append(oldest + span_ms(keep.age) - await _wall(session))
-    return removed, waits
+            return removed, [OVERDUE]
+    return removed, limits.over_at(await session.rows("ended_kinds"))
 
 
 async def _remove_kind(session: Session, queue: str, status: Status, keep: Keep, limit: int) -> int:

@@ -1,18 +1,18 @@
 """The heads of the waiting jobs: the first row of each queue, lane and rank. Claims and releases begin at them.
 
-A skip scan of the index finds them, so that rows behind a head cost nothing. It takes a step for each queue, though, and an
-application may name a queue for each of its customers. Where there are very many, a claim looks for due jobs by their types
-instead.
+A skip scan of the index finds them, so that rows behind a head cost nothing. But it takes a step for each queue, and an
+application may have a queue for each of its customers. If there are very many queues, a claim looks for due jobs by their
+types instead.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Set
 
-from ...core.job import PARKED, Lane, Priority
-from ...core.states import WAITING
-from ..sql.constants import MANY_HEADS, MOST_DUE
-from .connection.connections import SQL
-from .connection.transactions import Transaction
+from ....core.job import PARKED, Lane, Priority
+from ....core.states import WAITING
+from ...sql.constants import MANY_HEADS, MOST_DUE
+from ..connection.connections import SQL
+from ..connection.transactions import Transaction
 
 _ALL = -1
 
@@ -33,8 +33,8 @@ def of_queues(tx: Transaction, queues: Iterable[str]) -> list[Head]:
 
 
 def for_claim(tx: Transaction, queues: Set[str] | None, types: Set[str] | None) -> list[Head]:
-    """The heads that a claim needs, of these queues (None: of all): those of all due jobs of its types and, to know when to
-    claim next, one that is due no later than the next job of its types. There may be others."""
+    """The heads that a claim from these queues (None: from all) needs. They include those of all due jobs of its types. They
+    also include one that is due no later than the next job of its types, so that the claim knows when to claim next."""
     if queues is not None and len(queues) < MANY_HEADS:
         return of_queues(tx, queues)
     found = list(tx.db.execute(SQL["heads"], (MANY_HEADS,)))

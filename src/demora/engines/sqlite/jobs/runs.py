@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...core.job import PARKED, Priority, QueueOrder, lane_of
-from ...core.spans import MICROSECOND, MILLISECOND, ZERO, span_ms
-from ...core.states import Status
-from ...core.verdict import Verdict
-from ...core.workers import RENEWALS_IN_A_LEASE
-from ...store.jobs import (
+from ....core.job import PARKED, Priority, QueueOrder, lane_of
+from ....core.spans import MICROSECOND, MILLISECOND, ZERO, span_ms
+from ....core.states import Status
+from ....core.verdict import Verdict
+from ....core.workers import RENEWALS_IN_A_LEASE
+from ....store.jobs import (
     Claimed,
     ClaimedJob,
     ClaimRequest,
@@ -32,14 +32,15 @@ from ...store.jobs import (
     Settlement,
     Topic,
 )
-from ...store.line_feed import Drawn, Entry
-from ..sql.constants import LAPSED_AT_ONCE
-from . import changes, heads, paces, rows
-from .audit import trace
-from .connection.connections import SQL
-from .connection.locking import LEAST_SPARING
-from .connection.transactions import Transaction
-from .statistics import Counted, Writer
+from ....store.line_feed import Drawn, Entry
+from ...sql.constants import LAPSED_AT_ONCE
+from .. import paces, rows
+from ..audit import trace
+from ..connection.connections import SQL
+from ..connection.locking import LEAST_SPARING
+from ..connection.transactions import Transaction
+from ..statistics import Counted, Writer
+from . import changes, heads
 
 PARKINGS = 4  # rounds of parking in one claim
 PARKED_AT_ONCE = 500  # rows that one round looks at behind each head

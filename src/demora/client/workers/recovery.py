@@ -6,14 +6,14 @@ from datetime import timedelta
 
 import msgspec
 
-from ..core.filters import JobFilter
-from ..core.job import Job
-from ..core.spans import ZERO
-from ..core.states import Status
-from ..core.verdict import Raised, RetryState, decide
-from ..store.jobs import ClaimRequest, Lease, Query, Report, RetryRules, Settlement, lapse
-from ..store.store import Store
-from .bulk import BATCH
+from ...core.filters import JobFilter
+from ...core.job import Job
+from ...core.spans import ZERO
+from ...core.states import Status
+from ...core.verdict import Raised, RetryState, decide
+from ...store.jobs import ClaimRequest, Lease, Query, Report, RetryRules, Settlement, lapse
+from ...store.store import Store
+from ..bulk import BATCH
 
 _LAPSED_ONLY = ClaimRequest("recovery", 0, lease=timedelta(seconds=1))  # of 0 jobs: it only returns lapsed leases
 

@@ -4,11 +4,11 @@ import itertools
 import time
 from typing import Any
 
-from ...core.filters import Sort
-from ...core.job import Job
-from ...core.spans import to_ms
-from ...store.jobs import MOST_READ, MOST_TIME, Count, Page, Query
-from ..sql.walks import (
+from ....core.filters import Sort
+from ....core.job import Job
+from ....core.spans import to_ms
+from ....store.jobs import MOST_READ, MOST_TIME, Count, Page, Query
+from ...sql.walks import (
     DISORDER,
     LANES_AND_RANKS,
     ListPlace,
@@ -21,8 +21,8 @@ from ..sql.walks import (
     row_bounds,
     walk_of,
 )
-from .connection.connections import Session, walk
-from .rows import whole_job
+from ..connection.connections import Session, walk
+from ..rows import whole_job
 
 FIRST_CHUNK, GROWTH = 200, 4  # jobs that a statement reads at first, and how that number grows
 MOST_AT_ONCE = 20_000  # jobs that one statement reads, of all kinds together

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...core.action import RESUMED_TYPES
-from ...core.job import Lane, Priority, QueueOrder
-from ...core.pace import look_at
-from ...core.spans import MICROSECOND, MILLISECOND, ZERO, span_ms
-from ...core.states import WAITING, Status
-from ...core.statistics import WINDOW_MS
-from ...store.jobs import (
+from ....core.action import RESUMED_TYPES
+from ....core.job import Lane, Priority, QueueOrder
+from ....core.pace import look_at
+from ....core.spans import MICROSECOND, MILLISECOND, ZERO, span_ms
+from ....core.states import WAITING, Status
+from ....core.statistics import WINDOW_MS
+from ....store.jobs import (
     LOCKED_RETRY,
     Claimed,
     ClaimedJob,
@@ -31,11 +31,12 @@ from ...store.jobs import (
     Settlement,
     Topic,
 )
-from ...store.line_feed import Drawn, Entry
-from ..sql.constants import LAPSED_AT_ONCE, MANY_HEADS, MOST_DUE
-from ..sql.paces import state_of
-from . import changes, paces, rows
-from .connection.connections import Session
+from ....store.line_feed import Drawn, Entry
+from ...sql.constants import LAPSED_AT_ONCE, MANY_HEADS, MOST_DUE
+from ...sql.paces import state_of
+from .. import paces, rows
+from ..connection.connections import Session
+from . import changes
 
 MARGIN = 50  # rows to read beyond those wanted, since other workers may be claiming the first ones
 ROUNDS = 12  # statements after which a claim gives up for now and asks to be repeated at once
@@ -102,7 +103,7 @@ async def claim(session: Session, request: NumberedClaim, memory: ClaimMemory) -
     claimed, due = await _claim_all(session, request, memory)
     if not due:
         return claimed
-    if claimed.jobs:  # these first: the next claim releases what a pace allows
+    if claimed.jobs:  # these first: a claim that finds none, or the scheduler, releases what a pace allows
         return msgspec.structs.replace(claimed, next_in=ZERO)
     released = (await paces.release(session, due, wake=False)).jobs
     claimed, due = await _claim_all(session, request, memory)

@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ...core.filters import Sort
-from ...core.job import Job
-from ...core.spans import to_ms
-from ...core.states import Status
-from ...store.jobs import MOST_READ, MOST_TIME, Count, Page, Query
-from ..sql.walks import (
+from ....core.filters import Sort
+from ....core.job import Job
+from ....core.spans import to_ms
+from ....core.states import Status
+from ....store.jobs import MOST_READ, MOST_TIME, Count, Page, Query
+from ...sql.walks import (
     LANES_AND_RANKS,
     ListPlace,
     Walk,
@@ -24,9 +24,9 @@ from ..sql.walks import (
     row_bounds,
     walk_of,
 )
-from .connection.connections import SQL
-from .connection.transactions import Transaction
-from .rows import Row, attempts_of, id_bytes, id_text, whole_job
+from ..connection.connections import SQL
+from ..connection.transactions import Transaction
+from ..rows import Row, attempts_of, id_bytes, id_text, whole_job
 
 TIMED_AFTER = 1000  # jobs read between two looks at the clock
 

@@ -1,0 +1,1 @@
+"""What the client does for workers: it serves remote ones, and takes the jobs back from those that died."""
