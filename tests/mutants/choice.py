@@ -21,8 +21,9 @@ SOURCE = ROOT / "src" / "demora"
 
 # The test files of modules whose names do not say it, nearest first.
 NEAREST = {
+    "adding": "add add_keys unique subscribe",
     "api_keys": "keys key_limits sessions",
-    "changes": "add add_keys unique cancel retry change remove purge housekeep expiry",
+    "changes": "cancel retry restore change remove",
     "child": "child process processes",
     "claiming": "races lost_wakeups joining",
     "connections": "connections limits migrating forks",
@@ -33,6 +34,7 @@ NEAREST = {
     "file_watch": "changed_files",
     "finding": "find list_plans",
     "heads": "claim claim_many_queues many_heads claim_types",
+    "housekeeping": "housekeep purge expiry unknown_types",
     "joining": "within joining",
     "line": "line model",
     "line_feed": "line_feed draw moved",

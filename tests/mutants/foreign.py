@@ -19,14 +19,14 @@ FOREIGN = (
     ),
     Mutant(
         "Of several scheduled jobs added in one call the latest, not the earliest, decides whether waiters are woken.",
-        "engines/sqlite/jobs/changes.py",
+        "engines/sqlite/jobs/adding.py",
         "        if due_at < head[DUE_AT]:\n            earliest[queue, lane, rank] = row",
         "        if due_at > head[DUE_AT]:\n            earliest[queue, lane, rank] = row",
         ANYTHING,
     ),
     Mutant(
         "The same idempotency key twice in one call makes two jobs.",
-        "engines/sqlite/jobs/changes.py",
+        "engines/sqlite/jobs/adding.py",
         "taken[job.key.scope, job.key.key] = job.key.request_hash, answer",
         "taken[job.key.scope, job.id] = job.key.request_hash, answer",
         ANYTHING,

@@ -157,7 +157,7 @@ LOCKS = (
         "        removed = [job for job in missing if job.id not in before]  # deleted since the statement found them\n",
         "        removed = list[NewJob]()\n        before |= {job.id: before[job.id] for job in missing}\n",
         "failed",
-        file="engines/postgres/jobs/changes.py",
+        file="engines/postgres/jobs/adding.py",
     ),
     _race(
         "parking waits for locked jobs",

@@ -114,7 +114,7 @@ MUTANTS = (
     ),
     Mutant(
         "a key is not looked at",
-        "engines/sqlite/jobs/changes.py",
+        "engines/sqlite/jobs/adding.py",
         "        if found is None:\n            return None\n        id, request_hash",
         "        if found is not None or True:\n            return None\n        id, request_hash",
     ),
@@ -534,7 +534,7 @@ MUTANTS = (
     ),
     Mutant(
         "an add wakes nobody",
-        "engines/sqlite/jobs/changes.py",
+        "engines/sqlite/jobs/adding.py",
         "    _wake(tx, new)\n",
         "",
         CONFORMANCE + "test_subscribe.py",
@@ -633,7 +633,7 @@ MUTANTS = (
     Mutant("a retry by hand keeps the expiry", SQL, "error = null, expires_at = null", "error = null", CONFORMANCE),
     Mutant(
         "uniqueness is not looked at",
-        "engines/sqlite/jobs/changes.py",
+        "engines/sqlite/jobs/adding.py",
         "if job.unique is not None:",
         "if False:",
         CONFORMANCE + "test_unique.py",
@@ -654,7 +654,7 @@ MUTANTS = (
     ),
     Mutant(
         "one job more than wanted is deleted",
-        "engines/sqlite/jobs/changes.py",
+        "engines/sqlite/jobs/housekeeping.py",
         "status, keep.count, limit - removed)",
         "status, max(keep.count - 1, 0), limit - removed)",
         CONFORMANCE + "test_housekeep.py",
@@ -953,7 +953,7 @@ MUTANTS = (
     ),
     Mutant(
         "an expiry is not told",
-        "engines/sqlite/jobs/changes.py",
+        "engines/sqlite/jobs/housekeeping.py",
         "record_deliveries(tx, [id for id, hooked in ended if hooked])",
         "record_deliveries(tx, [])",
         "tests/conformance/test_deliveries.py",
@@ -3805,7 +3805,7 @@ MUTANTS = (
     ),
     Mutant(
         "a job of an unknown type fails before its hour",
-        "engines/sqlite/jobs/changes.py",
+        "engines/sqlite/jobs/housekeeping.py",
         "rank, failing_until(tx.wall), limit",
         "rank, tx.wall, limit",
         UNKNOWN,
@@ -4538,7 +4538,7 @@ MUTANTS = (
     ),
     Mutant(
         "SQLite: the tags of a new job are not recorded",
-        "engines/sqlite/jobs/changes.py",
+        "engines/sqlite/jobs/adding.py",
         '        tx.db.executemany(SQL["add_tags"], tagged)\n',
         "        pass\n",
         "tests/conformance/test_find.py",
@@ -5024,7 +5024,7 @@ MUTANTS = (
     ),
     Mutant(
         "tags that an earlier version writes after the migration are never found",
-        "engines/sqlite/jobs/changes.py",
+        "engines/sqlite/jobs/housekeeping.py",
         "    fill_tags(tx)\n    moments",
         "    moments",
         "tests/engines/sqlite/test_migrating.py",

@@ -58,25 +58,25 @@ PLAIN_SUCCESSES = (
     ),
 )
 
-PG_CHANGES = "engines/postgres/jobs/changes.py"
+PG_ADDING = "engines/postgres/jobs/adding.py"
 DUE_AT_ONCE = (
     Mutant(
         "PostgreSQL: a delayed job that shares a call with others is due at once",
-        PG_CHANGES,
+        PG_ADDING,
         "all(map(_is_simple, jobs))",
         "any(map(_is_simple, jobs))",
         "tests/conformance/test_add.py -k remembered",
     ),
     Mutant(
         "PostgreSQL: a job that expires never does if it is due at once",
-        PG_CHANGES,
+        PG_ADDING,
         "and job.delay is None and never_expires and",
         "and job.delay is None and",
         "tests/conformance/test_add.py -k remembered",
     ),
     Mutant(
         "PostgreSQL: jobs of one call that are due at once wake no worker",
-        PG_CHANGES,
+        PG_ADDING,
         '    session.wake(Topic.READY)\n    now = from_ms(row["wall"])',
         '    now = from_ms(row["wall"])',
         "tests/conformance/test_subscribe.py -k one_call",

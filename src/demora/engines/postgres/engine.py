@@ -49,7 +49,7 @@ from .connection.transactions import Gathering
 from .database import Database, GatheredReads
 from .diagnostics import PostgresDiagnostics
 from .events import PostgresEvents
-from .jobs import changes, finding, runs
+from .jobs import adding, changes, finding, housekeeping, runs
 from .jobs.joining import Joined, borrow
 from .line_feed import PostgresLineFeed
 from .notifier import Notifier, Waiter
@@ -125,7 +125,7 @@ class PostgresStore:
         if all(map(is_plain, jobs)):
             answers = await self._additions.ask(jobs) if jobs else []
         else:
-            answers = await self._database.write(lambda session: changes.add(session, jobs, self._named_queues))
+            answers = await self._database.write(lambda session: adding.add(session, jobs, self._named_queues))
         if not any(answer.conflict for answer in answers):
             self._remember(*{job.queue for job in jobs})  # only now that the names are committed
         return answers
@@ -170,10 +170,12 @@ class PostgresStore:
         return await self._database.write_once(lambda session: changes.remove(session, ids))
 
     async def purge(self, status: Status, *, older_than: timedelta, limit: int, queue: str | None = None) -> int:
-        return await self._database.write(lambda session: changes.purge(session, status, span_ms(older_than), limit, queue))
+        return await self._database.write(
+            lambda session: housekeeping.purge(session, status, span_ms(older_than), limit, queue)
+        )
 
     async def housekeep(self, retention: Retention, *, limit: int) -> HousekeepingResult:
-        return await self._database.write(lambda session: changes.housekeep(session, retention, limit))
+        return await self._database.write(lambda session: housekeeping.housekeep(session, retention, limit))
 
     async def get(self, id: str) -> Job | None:
         key = rows.id_key(id)
@@ -231,7 +233,7 @@ class PostgresStore:
     # Names of queues, and wake-ups
 
     async def _add_new(self, session: Session, jobs: Sequence[NewJob]) -> list[Added]:
-        return await changes.add_new(session, jobs, self._named_queues)
+        return await adding.add_new(session, jobs, self._named_queues)
 
     async def _name_queues(self, names: Set[str]) -> None:
         new = names - self._named_queues

@@ -33,7 +33,7 @@ from ..sql.statistics import RELEASES
 from . import diagnostics, registry, rows
 from .connection.connections import Session
 from .database import Database
-from .jobs.changes import expire
+from .jobs.housekeeping import expire
 
 EXPIRED_AT_ONCE = 200
 MARGIN = 50  # rows to read beyond those to release, since other calls may be changing the first ones

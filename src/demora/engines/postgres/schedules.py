@@ -52,7 +52,7 @@ from ..sql.schedules import (
 from . import rows
 from .connection.connections import Session
 from .database import Database
-from .jobs import changes
+from .jobs import adding, changes
 
 FireTime = tuple[str, int, FireOutcome, str | None]  # the schedule, the fire time, its outcome and its job
 
@@ -239,7 +239,7 @@ async def fire(session: Session, firings: Sequence[Firing]) -> list[Fired]:
             if (firing.due.schedule.name, at) in new
         ]
         if jobs:
-            await changes.store_of_schedules(session, jobs)
+            await adding.store_of_schedules(session, jobs)
         await _advance(session, list(applied.values()), Counter(name for name, _ in new), jobs)
     added = Counter(one.schedule for one in jobs)
     return [
@@ -326,7 +326,7 @@ async def trigger(session: Session, name: str, job: NewJob) -> Added | None:
             return Added(job.id, from_ms(created_at), from_ms(scheduled_at), replayed=True)
         if await session.row("lock_schedule", name=name) is None:
             return None
-        await changes.store_of_schedules(session, [ScheduledJob(job, name)])
+        await adding.store_of_schedules(session, [ScheduledJob(job, name)])
         now = _now(session)
     return Added(job.id, now, now if job.delay is None else now + job.delay)
 
@@ -341,7 +341,7 @@ async def backfill(session: Session, name: str, fire_times: Sequence[tuple[datet
         new = await _record(session, [(name, at, FireOutcome.FIRED, job.id) for at, job in asked.items()], refill=True)
         added = [at for at in asked if (name, at) in new]
         if added:
-            await changes.store_of_schedules(session, [ScheduledJob(asked[at], name, at) for at in added])
+            await adding.store_of_schedules(session, [ScheduledJob(asked[at], name, at) for at in added])
             await session.rows("backfilled", name=name, added=len(added), recorded=sum(new.values()))
     return Backfilled([from_ms(at) for at in added], [from_ms(at) for at in asked if at not in added])
 

@@ -51,7 +51,7 @@ from .connection.transactions import Transaction
 from .database import Database
 from .diagnostics import SqliteDiagnostics
 from .events import SqliteEvents
-from .jobs import changes, finding, runs
+from .jobs import adding, changes, finding, housekeeping, runs
 from .line_feed import SqliteLineFeed
 from .notifier import Notifier, Waiter, sockets_folder
 from .paces import SqlitePaces
@@ -176,10 +176,12 @@ class SqliteStore:
         return await self._database.write(lambda tx: [changes.remove(tx, id) for id in ids], len(ids))
 
     async def purge(self, status: Status, *, older_than: timedelta, limit: int, queue: str | None = None) -> int:
-        return await self._database.write(lambda tx: changes.purge(tx, status, span_ms(older_than), limit, queue), limit)
+        return await self._database.write(
+            lambda tx: housekeeping.purge(tx, status, span_ms(older_than), limit, queue), limit
+        )
 
     async def housekeep(self, retention: Retention, *, limit: int) -> HousekeepingResult:
-        return await self._database.write(lambda tx: changes.housekeep(tx, retention, limit), limit)
+        return await self._database.write(lambda tx: housekeeping.housekeep(tx, retention, limit), limit)
 
     async def get(self, id: str) -> Job | None:
         return await self._database.read(lambda tx: rows.get(tx, id), weight=1)
@@ -224,7 +226,7 @@ class SqliteStore:
     # Its first write, and wake-ups
 
     def _add(self, tx: Transaction, jobs: Sequence[NewJob]) -> list[Added]:
-        return changes.add(tx, jobs, self._named_queues)
+        return adding.add(tx, jobs, self._named_queues)
 
     def _begin(self, tx: Transaction) -> None:
         if self._audit:

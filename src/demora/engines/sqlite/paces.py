@@ -35,8 +35,8 @@ from .connection.connections import SQL
 from .connection.transactions import Transaction
 from .database import Database
 from .jobs import heads
-from .jobs.changes import expire_due
 from .jobs.heads import Head
+from .jobs.housekeeping import expire
 from .statistics import count_releases
 
 
@@ -274,7 +274,7 @@ def next_looks(tx: Transaction, paced: Sequence[PacedQueue], firsts: Sequence[He
 
 def _release(tx: Transaction, held: PacedQueue, due_heads: Sequence[HeldHead], *, quiet: bool) -> list[Release]:
     rate = held.pace.rate(quiet=quiet)
-    expire_due(tx, rate.reach)
+    expire(tx, rate.reach)
     for width in (A_FEW, rate.reach):
         scans = [_scan(tx, held, head, width) for head in due_heads]
         dues = sorted(due_at for scan in scans for _, due_at, _ in scan)[:width]

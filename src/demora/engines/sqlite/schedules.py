@@ -47,7 +47,7 @@ from . import rows
 from .connection.connections import SQL
 from .connection.transactions import Transaction
 from .database import Database
-from .jobs import changes
+from .jobs import adding, changes
 
 
 class SqliteSchedules:
@@ -239,7 +239,7 @@ def fire(tx: Transaction, firings: Sequence[Firing]) -> list[Fired]:
             tx.wake(Topic.SCHEDULES)
     tx.db.executemany(SQL["record_fire_time"], records)
     if jobs:
-        changes.store_of_schedules(tx, jobs)
+        adding.store_of_schedules(tx, jobs)
     tx.db.executemany(SQL["fired"], progress)
     _forget_oldest(tx, names)
     return results
@@ -291,7 +291,7 @@ def trigger(tx: Transaction, name: str, job: NewJob) -> Added | None:
         return Added(job.id, from_ms(created_at), from_ms(scheduled_at), replayed=True)
     if get(tx, name) is None:
         return None
-    changes.store_of_schedules(tx, [ScheduledJob(job, name)])
+    adding.store_of_schedules(tx, [ScheduledJob(job, name)])
     return Added(job.id, from_ms(tx.wall), from_ms(due_ms(job.at, job.delay, tx.wall)))
 
 
@@ -308,7 +308,7 @@ def backfill(tx: Transaction, name: str, fire_times: Sequence[tuple[datetime, Ne
         SQL["record_fire_time"], [(name, at, fired, tx.wall, rows.id_bytes(job.id)) for at, job in new.items()]
     )
     if new:
-        changes.store_of_schedules(tx, [ScheduledJob(job, name, at) for at, job in new.items()])
+        adding.store_of_schedules(tx, [ScheduledJob(job, name, at) for at, job in new.items()])
         recorded = sum((name, at) not in taken for at in new)
         tx.db.execute(SQL["backfilled"], (len(new), recorded, name))
     return Backfilled([from_ms(at) for at in new], [from_ms(at) for at in had])

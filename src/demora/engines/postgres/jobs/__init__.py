@@ -1,1 +1,1 @@
-"""The verbs on jobs: adding and changing them, their runs from claim to settlement, and finding them."""
+"""The verbs on jobs: adding and changing them, housekeeping, their runs from claim to settlement, and finding them."""

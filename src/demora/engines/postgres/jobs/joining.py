@@ -20,7 +20,7 @@ from .. import rows
 from ..connection import connections
 from ..connection.connections import DatabaseNumbers, Session, Statement
 from ..notifier import Notifier
-from . import changes
+from . import adding
 
 _NUMBERED = re.compile(r"\$(\d+)")
 _KNOWN = "a connection of asyncpg or psycopg 3, or a connection or session of SQLAlchemy"
@@ -185,7 +185,7 @@ class Joined:
             await self._expect_database()
             queues = {job.queue for job in jobs}
             await self._name_queues(queues)
-            add = changes.add_plain if all(map(is_plain, jobs)) else changes.add
+            add = adding.add_plain if all(map(is_plain, jobs)) else adding.add
             answers = await add(self._session, jobs, queues)
             await self._notifier.notify_at_commit(_topics(jobs, answers), self._session)
         return answers

@@ -36,7 +36,8 @@ from ...sql.constants import LAPSED_AT_ONCE, MANY_HEADS, MOST_DUE
 from ...sql.paces import state_of
 from .. import paces, rows
 from ..connection.connections import Session
-from . import changes
+from . import housekeeping
+from .deliveries import with_deliveries
 
 MARGIN = 50  # rows to read beyond those wanted, since other workers may be claiming the first ones
 ROUNDS = 12  # statements after which a claim gives up for now and asks to be repeated at once
@@ -156,7 +157,7 @@ async def draw(session: Session, request: NumberedClaim, entries: Sequence[Entry
     summary, jobs, now_us = await _lease(session, "draw", request, ids=ids, queues=queues, served=_queues(request))
     expired = summary["expired"]
     if expired:
-        await changes.expire(session, expired)
+        await housekeeping.expire(session, expired)
     parked: frozenset[str] = frozenset()
     if request.types is not None and len(jobs) + expired < len(entries):
         parked = await _park(session, "park_drawn", request, ids=ids)
@@ -189,7 +190,7 @@ async def _claim(
             break
     expired = summary["expired"]
     if expired:
-        await changes.expire(session, max(expired, limit))
+        await housekeeping.expire(session, max(expired, limit))
     met = len(jobs) + expired
     looks = _looks(summary)
     later = [look for look in looks.values() if look > summary["wall"]]
@@ -336,7 +337,7 @@ async def settle(session: Session, settlements: Sequence[Settlement], *, process
     left = [s for s in settlements if s.report.lease not in known]
     statuses, put_off = await _record(session, left, process, with_deliveries=False) if left else ({}, [])
     if put_off:
-        async with changes.with_deliveries(session) as ended:
+        async with with_deliveries(session) as ended:
             with_webhook, _ = await _record(session, put_off, process, with_deliveries=True)
             ended += [lease.id for lease, status in with_webhook.items() if status.ended]
         statuses |= with_webhook

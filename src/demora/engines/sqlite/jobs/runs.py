@@ -40,7 +40,8 @@ from ..connection.connections import SQL
 from ..connection.locking import LEAST_SPARING
 from ..connection.transactions import Transaction
 from ..statistics import Counted, Writer
-from . import changes, heads
+from . import changes, heads, housekeeping
+from .deliveries import record_deliveries
 
 PARKINGS = 4  # rounds of parking in one claim
 PARKED_AT_ONCE = 500  # rows that one round looks at behind each head
@@ -245,7 +246,8 @@ def _take(tx: Transaction, chosen: list[int], request: ClaimRequest) -> tuple[li
     left, strange = [rowid for rowid in chosen if rowid not in taken], list[int]()
     if left and types is not None:
         strange = [rowid for (rowid,) in tx.db.execute(SQL["of_other_types"], (json.dumps(left), types))]
-    changes.expire(tx, [rowid for rowid in left if rowid not in strange])
+    if expired := [rowid for rowid in left if rowid not in strange]:
+        housekeeping.expire_chosen(tx, expired)
     return [rows.claimed_job(taken[rowid]) for rowid in chosen if rowid in taken], strange
 
 
@@ -362,7 +364,7 @@ def _complete(tx: Transaction, done: Sequence[Settlement], counted: Counted) -> 
     for (queue, type, lane), times in by_lane.items():
         counted[queue, type].add_successes(lane, times)
     if with_webhook := [id for id, _, hooked, *_ in moved if hooked]:
-        changes.record_deliveries(tx, with_webhook)
+        record_deliveries(tx, with_webhook)
     for settlement in done:
         if settlement.report.log and settlement.report.lease in ours:
             _log(tx, settlement.report)
@@ -403,7 +405,7 @@ def _settle(tx: Transaction, settlement: Settlement, counted: Counted) -> Status
     if verdict.status.ended:
         tx.wake(Topic.ENDED)
         if moved.hooked:
-            changes.record_deliveries(tx, [moved.id])
+            record_deliveries(tx, [moved.id])
     return verdict.status
 
 
