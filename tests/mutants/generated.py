@@ -72,7 +72,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _caught_in(file: str, known: dict[str, Verdict]) -> Counter[str]:
     """How many bugs of a source file each test file has caught."""
-    names = {named.name for named in all_mutations(SOURCE, file)} & known.keys()
+    names = {named.name for named in all_mutations(SOURCE) if named.mutation.file == file} & known.keys()
     return Counter(known[name].by for name in names if known[name].verdict == "caught")
 
 
