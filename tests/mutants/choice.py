@@ -56,7 +56,7 @@ NEAREST = {
     "walks": "find",
     "webhooks": "deliveries",
     "wire": "process child processes",
-    "worker": "running ending prefetch",
+    "worker": "running ending wake_ups prefetch",
 }
 _WORD = re.compile(r"[a-z]{3,}")
 _STEM = 4  # letters that two forms of a word have in common: claim, claimed, claims
