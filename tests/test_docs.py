@@ -123,6 +123,18 @@ def test_the_commands_of_a_page_say_what_is_shown(page: Path) -> None:
         assert fits(shown, seen), f"{command}\n{seen}"
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("empty_folder")
+def test_the_modules_of_the_tutorial_give_a_worker_their_handlers() -> None:
+    page = PROJECT / "docs" / "tutorial.md"
+    for block in blocks(page, "py"):
+        save(block)
+    worker = next(command for command in commands(page) if "shop_jobs" in command)
+    enqueue = f"""demora enqueue mail.welcome '{{"to": "a@b.c"}}' {worker.partition("worker ")[2]} --wait --json"""
+    _, said = in_a_shell([f"{worker} >worker.log 2>&1 &", enqueue])
+    assert "welcomed a@b.c" in said, said + Path("worker.log").read_text()
+
+
 def fits(shown: str, seen: str) -> bool:
     """Whether what is shown is what is seen, but for `…` and the width of blanks."""
     pattern = ".*".join(map(re.escape, " ".join(shown.split()).split("…")))

@@ -32,11 +32,11 @@ from demora.scheduler.schedules import ScheduleLoop
 from demora.store.jobs import Lease, LeaseStatus, Query
 from demora.store.schedules import Origin
 from demora.store.store import Store
-from demora.worker import Worker, worker
+from demora.worker import Worker, prefetch, worker
 from demora.worker.leases import Keeper
 from tests.builders import add_one, job_of, ms, new_job, seconds
 from tests.facts import eventually
-from tests.worker.conftest import ended
+from tests.worker.conftest import Gate, ended
 
 AT_ONCE = 20.0  # seconds: much for a busy machine, and well before the minute after which each waiter looks by itself
 
@@ -133,6 +133,31 @@ async def test_a_worker_hears_of_a_slot_that_is_free_between_its_claim_and_its_s
     async with app, app.worker(concurrency=1), asyncio.timeout(AT_ONCE):
         for job in await app.enqueue_many([("demo.echo", {})] * 3):
             await ended(app, job)
+
+
+async def test_a_worker_fills_a_slot_that_becomes_free_during_its_claim(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run that ended could not know that the claim leaves a job behind, so it woke no one. A store on a file would look
+    at it after some seconds, and hide the fault; and a job that is claimed ahead makes room for more than the slot."""
+    monkeypatch.setattr(prefetch, "AHEAD", 0.0)
+    app, first, second = Demora(store=store), Gate(), Gate()
+
+    @app.job("gated")
+    async def gated(number: int) -> None:
+        await (first, second)[number].arrive()
+
+    async def end_the_first() -> None:
+        first.open()
+        await ended(app, running)
+
+    async with app, app.worker(concurrency=2), asyncio.timeout(AT_ONCE):
+        running = await gated.enqueue(number=0)
+        await first.reached()
+        Between(monkeypatch, store, "claim", end_the_first)
+        _, behind = await app.enqueue_many([("gated", {"number": 1}), ("demo.echo", {})])
+        assert (await ended(app, behind)).status is Status.COMPLETED
+        second.open()
 
 
 async def test_a_worker_in_trouble_hears_of_a_job_that_comes_with_its_failed_claim(

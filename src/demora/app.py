@@ -25,7 +25,7 @@ from .core.request import EnqueueOptions
 from .core.schedules.schedule_request import ScheduleRequest
 from .core.states import Status
 from .engines import examine, is_in_memory, make_store, same_database, schema_version
-from .errors import BadHandler, BadSetting, Invalid
+from .errors import BadHandler, BadSetting, Invalid, no_verb_of_an_app
 from .handlers.builtin import BUILT_IN, unwanted
 from .handlers.job_function import AnyJobFunction, JobFunction, Register
 from .handlers.registry import Handler, HandlerOptions, Middleware, Registry, defaults
@@ -425,6 +425,11 @@ class Demora:
                 yield worker
         finally:
             await self.stores.let_go(closes=False)
+
+    if not TYPE_CHECKING:  # a type checker would take it for a class that has any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_verb_of_an_app(self, name)
 
 
 def _is_interval(when: str | timedelta) -> bool:

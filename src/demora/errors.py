@@ -422,3 +422,63 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean max_retries?` with the most similar of the known names, and nothing if none is similar."""
     found = difflib.get_close_matches(name, sorted(known), 1, cutoff=_SIMILAR)
     return f"; did you mean {found[0]}?" if found else ""
+
+
+_DELAY, _AT, _TIMEOUT, _QUEUE = 'delay="60s"', "at=datetime(…, tzinfo=UTC)", 'timeout="60s"', 'queue="mail"'
+_ENQUEUE = "await {name}.enqueue(…), or {name}.enqueue_blocking(…) without an event loop"
+_LATER = 'await {name}.options(delay="60s").enqueue(…), or .options(at=datetime(…, tzinfo=UTC)) for a given time'
+_BY_TYPE = 'await {name}.enqueue("type", {{…}}), with delay="60s" or at=datetime(…, tzinfo=UTC) if it is to run later'
+_JOB = '@{name}.job("type")'
+
+# What Celery, RQ, arq, Dramatiq, Huey, Procrastinate and others call the options and verbs of demora.
+_OPTIONS_ELSEWHERE = {
+    **dict.fromkeys(("countdown", "defer_by", "_defer_by", "enqueue_in", "schedule_in"), _DELAY),
+    **dict.fromkeys(("eta", "defer_until", "_defer_until", "enqueue_at", "run_at", "run_date", "schedule_at"), _AT),
+    **dict.fromkeys(("expires", "_expires", "max_age", "ttl"), 'expires_in="1h"'),
+    **dict.fromkeys(("job_timeout", "time_limit", "soft_time_limit"), _TIMEOUT),
+    **dict.fromkeys(("queue_name", "_queue_name", "routing_key"), _QUEUE),
+    **dict.fromkeys(("task_id", "job_id", "_job_id", "queueing_lock"), 'unique="order-7"'),
+    **dict.fromkeys(("retry_backoff", "min_backoff", "default_retry_delay"), 'retry_delay="2s"'),
+    **dict.fromkeys(("retry_backoff_max", "max_backoff"), 'retry_cap="10m"'),
+    "throws": "permanent=(ValueError,)",
+}
+_NO_OPTIONS_HERE = {
+    **dict.fromkeys(("args", "kwargs"), 'the payload as a dict, enqueue("type", {"to": …}), or send.enqueue(to=…)'),
+    **dict.fromkeys(("bind", "pass_context"), "a parameter ctx: Context"),
+}
+_VERBS_OF_JOBS_ELSEWHERE = {
+    **dict.fromkeys(("delay", "send", "defer", "defer_async", "kiq"), _ENQUEUE),
+    **dict.fromkeys(("apply_async", "send_with_options", "schedule", "configure", "enqueue_in", "enqueue_at"), _LATER),
+}
+_VERBS_OF_APPS_ELSEWHERE = {
+    **dict.fromkeys(("task", "actor"), _JOB),
+    **dict.fromkeys(("send_task", "enqueue_job", "enqueue_in", "enqueue_at", "defer", "send"), _BY_TYPE),
+    **dict.fromkeys(("periodic", "periodic_task", "cron"), '@{name}.every("0 3 * * *") above ' + _JOB),
+    **dict.fromkeys(("add_periodic_task", "add_job"), '{name}.schedule("nightly", "type", cron="0 3 * * *")'),
+}
+
+
+def ours(option: str) -> str | None:
+    """Return `delay="60s"` for the name that another queue gives to this option; None for all other names."""
+    return _OPTIONS_ELSEWHERE.get(option)
+
+
+def instead_of(option: str, known: Iterable[str]) -> str:
+    """Return `; write delay="60s"` for an option of another queue, and for all other names what `did_you_mean` returns."""
+    written = ours(option) or _NO_OPTIONS_HERE.get(option)
+    return f"; write {written}" if written else did_you_mean(option, known)
+
+
+def no_verb_of_a_job(function: object, verb: str) -> AttributeError:
+    """Return the error for a verb that a job function lacks, with demora's own if another queue has a verb of this name."""
+    return _no_verb(function, verb, vars(function).get("__name__", "f"), _VERBS_OF_JOBS_ELSEWHERE)
+
+
+def no_verb_of_an_app(app: object, verb: str) -> AttributeError:
+    """Return the error for a verb that an application lacks, as `no_verb_of_a_job` does."""
+    return _no_verb(app, verb, "app", _VERBS_OF_APPS_ELSEWHERE)
+
+
+def _no_verb(of: object, verb: str, name: str, elsewhere: Mapping[str, str]) -> AttributeError:
+    hint = f"; write {elsewhere[verb].format(name=name)}" if verb in elsewhere else ""
+    return AttributeError(f"{type(of).__name__!r} object has no attribute {verb!r}{hint}", name=verb, obj=of)

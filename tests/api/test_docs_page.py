@@ -108,7 +108,7 @@ def renamed(value: Any) -> Any:
     for schema in schemas.values():
         schema["properties"] = {name + HOSTILE: one for name, one in schema.get("properties", {}).items()}
         schema["required"] = []
-    schemas[HOSTILE] = {"type": "object"}
+    schemas[HOSTILE] = {"type": "object", "properties": {"itself": {"$ref": f"#/components/schemas/{HOSTILE}"}}}
     return value
 
 

@@ -23,11 +23,13 @@ ACTS = [("cancel", NO_SUCH_ID), ("retry", NO_SUCH_ID), ("delete", NO_SUCH_ID), (
 @pytest.mark.parametrize(
     "words", [*LOOKS, *ACTS, *TIDIES, ("reschedule", NO_SUCH_ID, "--delay", "1s")], ids=lambda words: words[0]
 )
-def test_where_there_is_no_database_it_says_who_makes_one(run: Run, folder: Path, words: tuple[str, ...]) -> None:
+def test_where_there_is_no_database_it_says_where_it_looked_and_what_to_do(
+    run: Run, folder: Path, words: tuple[str, ...]
+) -> None:
     refused = run(*words)
     assert refused.exit_code == 1
-    makers = "demora serve, worker, scheduler, enqueue, keys create, webhooks secret create and migrate create one"
-    assert refused.stderr == f"error: there is no database yet at sqlite:///{folder}/demora.db; {makers}\n"
+    advice = "start demora serve, which creates it, or choose another with --database-url or DEMORA_DATABASE_URL"
+    assert refused.stderr == f"error: there is no database yet at sqlite:///{folder}/demora.db; {advice}\n"
     assert not list(folder.iterdir())
 
 

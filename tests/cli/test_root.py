@@ -188,3 +188,10 @@ def test_an_app_with_a_bug_of_its_own_shows_its_traceback(run: Run, folder: Path
 
 def test_an_unknown_command_is_a_usage_error(run: Run) -> None:
     assert run("explode").exit_code == 2
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("jbos", "jobs"), ("enque", "enqueue"), ("keys lst", "list")])
+def test_a_misspelt_command_is_answered_with_the_nearest_one(run: Run, typed: str, meant: str) -> None:
+    refused = run(*typed.split())
+    assert refused.exit_code == 2
+    assert f"there is no command '{typed.split()[-1]}'; did you mean {meant}?" in refused.stderr

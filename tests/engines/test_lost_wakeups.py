@@ -89,11 +89,13 @@ async def test_postgres_a_look_waits_until_the_store_listens(tmp_path: Path, mon
         with one.subscribe(Topic.READY) as place:
             looking = asyncio.create_task(one.queues())
             await asyncio.wait_for(reached.wait(), SOON)
+            listens = asyncio.create_task(one._notifier.ready())
             for _ in range(3):
                 await other.queues()
+            assert not listens.done()
             assert not looking.done()
             go.set()
-            await looking
+            await asyncio.gather(looking, listens)
             place.clear()
             await add_one(other)
             assert await asyncio.wait_for(place.wait(None), SOON)

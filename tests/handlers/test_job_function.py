@@ -1,5 +1,8 @@
 """A decorated function: what it refuses, and the type of its results."""
 
+import copy
+import inspect
+import re
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,6 +13,7 @@ import pytest
 
 from demora import Demora
 from demora.errors import BadHandler, Invalid
+from demora.handlers.job_function import JobFunction
 
 
 @dataclass
@@ -70,6 +74,112 @@ async def test_an_option_of_enqueue_that_does_not_exist_is_named_with_the_neares
     with pytest.raises(Invalid) as refused:
         await app.enqueue("demo.echo", **options)
     assert str(refused.value) == "dellay: is not an option of a job; did you mean delay?"
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("countdown", 'write delay="60s"'),
+        ("_defer_by", 'write delay="60s"'),
+        ("eta", "write at=datetime(…, tzinfo=UTC)"),
+        ("args", 'write the payload as a dict, enqueue("type", {"to": …}), or send.enqueue(to=…)'),
+        ("to", 'if it is a field of the payload, put it into the dict: enqueue("type", {"field": …})'),
+    ],
+)
+async def test_an_option_of_another_queue_is_answered_with_demoras_own(app: Demora, option: str, words: str) -> None:
+    options: Any = {option: 60}
+    with pytest.raises(Invalid) as refused:
+        await app.enqueue("demo.echo", **options)
+    assert str(refused.value) == f"{option}: is not an option of a job; {words}"
+
+
+@pytest.mark.parametrize(
+    ("option", "words"), [("throws", "write permanent=(ValueError,)"), ("bind", "write a parameter ctx: Context")]
+)
+def test_an_option_of_another_queues_decorator_is_answered_with_demoras_own(option: str, words: str) -> None:
+    options: Any = {option: True}
+    with pytest.raises(BadHandler, match=f"{option} is not an option of @app.job; {re.escape(words)}$"):
+        Demora("sqlite://").job("x", **options)
+
+
+@pytest.mark.parametrize(("option", "ours"), [("delay", "delay=…"), ("countdown", 'delay="60s"')])
+async def test_an_option_among_the_fields_of_a_payload_is_answered_with_where_it_belongs(
+    app: Demora, option: str, ours: str
+) -> None:
+    @app.job("mail.send")
+    def send_mail(to: str) -> None: ...
+
+    payload: Any = {"to": "a@b.c", option: "60s"}
+    with pytest.raises(Invalid) as refused:
+        await send_mail.enqueue(**payload)
+    words = f"is not a known field; known: to; for the option write .options({ours}).enqueue(…)"
+    assert str(refused.value) == f"payload.{option}: {words}"
+
+
+async def test_a_job_function_in_the_place_of_its_type_is_answered_with_its_own_verb(app: Demora) -> None:
+    @app.job("mail.send")
+    def send_mail(to: str) -> None: ...
+
+    enqueue: Any = app.enqueue
+    with pytest.raises(Invalid) as refused:
+        await enqueue(send_mail, to="a@b.c")
+    words = "to enqueue a job of a function, write function.enqueue(…) with its arguments by name"
+    assert str(refused.value) == f"type: a type is text, such as 'email.send'; {words}"
+
+
+def saving(name: str) -> None: ...
+
+
+ENQUEUE = "await saving.enqueue(…), or saving.enqueue_blocking(…) without an event loop"
+LATER = 'await saving.options(delay="60s").enqueue(…), or .options(at=datetime(…, tzinfo=UTC)) for a given time'
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [
+        ("delay", f"; write {ENQUEUE}"),
+        ("send", f"; write {ENQUEUE}"),
+        ("apply_async", f"; write {LATER}"),
+        ("send_with_options", f"; write {LATER}"),
+        ("colour", ""),
+    ],
+)
+def test_a_verb_of_another_queue_is_answered_with_demoras_own(verb: str, words: str) -> None:
+    with pytest.raises(AttributeError) as refused:
+        getattr(Demora("sqlite://").job("x")(saving), verb)
+    assert str(refused.value) == f"'JobFunction' object has no attribute '{verb}'{words}"
+    assert refused.value.name == verb
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [
+        ("task", '; write @app.job("type")'),
+        ("periodic_task", '; write @app.every("0 3 * * *") above @app.job("type")'),
+        ("add_periodic_task", '; write app.schedule("nightly", "type", cron="0 3 * * *")'),
+        (
+            "send_task",
+            '; write await app.enqueue("type", {…}), with delay="60s" or at=datetime(…, tzinfo=UTC) if it is to run later',
+        ),
+        ("colour", ""),
+    ],
+)
+def test_a_verb_of_another_queues_application_is_answered_with_demoras_own(verb: str, words: str) -> None:
+    with pytest.raises(AttributeError) as refused:
+        getattr(Demora("sqlite://"), verb)
+    assert str(refused.value) == f"'Demora' object has no attribute '{verb}'{words}"
+
+
+def test_a_job_function_has_only_its_own_verbs_and_can_be_copied_and_inspected() -> None:
+    function = Demora("sqlite://").job("x")(saving)
+    assert not hasattr(function, "delay")
+    copied = copy.copy(function)
+    assert (copied.type, inspect.signature(copied), inspect.unwrap(copied)) == (
+        "x",
+        inspect.signature(saving),
+        saving,
+    )
+    assert not hasattr(JobFunction.__new__(JobFunction), "delay")  # as pickle and copy make one, before its attributes
 
 
 class Connection: ...

@@ -15,7 +15,7 @@ import pytest
 
 from demora import Demora
 from demora.api import make_api
-from demora.engines.sqlite import SqliteStore
+from demora.engines.sqlite import SqliteStore, notifier
 from demora.errors import StoreDamaged, StoreError, StoreGone
 from demora.settings import Settings
 from demora.store.jobs import Query, Topic
@@ -178,10 +178,13 @@ async def test_no_read_answers_from_a_file_that_is_gone_or_makes_a_new_one(
     assert path.name not in os.listdir(path.parent)
 
 
-async def test_a_waiter_wakes_within_a_second_when_the_file_is_gone(store: SqliteStore, path: Path) -> None:
+async def test_a_waiter_wakes_within_a_second_when_the_file_is_gone(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifier, "FILE_LOOKS", 1000)  # a read of the file would notice too, but only at each third look
     with store.subscribe(Topic.READY) as subscription:
         os.unlink(path)
-        assert await subscription.wait(60)
+        assert await subscription.wait(10)
 
 
 @pytest.mark.parametrize("folder", [".", "inner"])

@@ -60,8 +60,8 @@ def planted(mutant: Mutant) -> Named:
 
 def stages(mutant: Mutant) -> list[Stage]:
     """What should catch the bug, one way after another; the tests on another engine would only take time."""
-    other = "lined-sqlite" if mutant.name.startswith("line:") else "sqlite"
     ways = mutant.caught_by.split(" or ")
+    other = "lined-sqlite" if mutant.name.startswith("line:") or "lined-sqlite" in mutant.caught_by else "sqlite"
     return [Stage("postgres" if "postgres" in mutant.file + way else other, shlex.split(way)) for way in ways]
 
 

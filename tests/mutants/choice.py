@@ -5,7 +5,6 @@ the change, and the names that it uses. A word that few test files have counts m
 other changes of the same source file.
 """
 
-import ast
 import functools
 import math
 import re
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from tests.mutants.mutations import Mutation
 from tests.mutants.statements import statements_of
+from tests.mutants.surroundings import around
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "demora"
@@ -58,11 +58,10 @@ NEAREST = {
     "walks": "find",
     "webhooks": "deliveries",
     "wire": "process child processes",
-    "worker": "running ending prefetch",
+    "worker": "running ending wake_ups prefetch",
 }
 _WORD = re.compile(r"[a-z]{3,}")
 _STEM = 4  # letters that two forms of a word have in common: claim, claimed, claims
-_BLOCK = re.compile(r"^-- name: (\w+)", re.M)
 
 
 def ranked(mutation: Mutation, source: str, folders: Sequence[str], caught: Counter[str]) -> list[str]:
@@ -99,48 +98,14 @@ def words_about(mutation: Mutation, source: str) -> Counter[str]:
     """The words of what a change is about, with their weights."""
     stem = Path(mutation.file).stem
     words = Counter[str]()
-    for weight, text in ((1 if stem == "queries" else 3, stem), (4, around(mutation, source)[0]), (1, mutation.old)):
+    for weight, text in (
+        (1 if stem == "queries" else 3, stem),
+        (4, around(mutation.file, source, mutation.line)[0]),
+        (1, mutation.old),
+    ):
         for word in _stems(text):
             words[word] += weight
     return words
-
-
-def around(mutation: Mutation, source: str) -> tuple[str, str]:
-    """The name and the text of what surrounds a change: a function or a class, a statement of SQL, or the file."""
-    if mutation.file.endswith(".py"):
-        return _definition(source, mutation.line)
-    if mutation.file.endswith(".sql"):
-        return _block(source, mutation.line)
-    return Path(mutation.file).stem, source
-
-
-def _definition(source: str, line: int) -> tuple[str, str]:
-    names, node = [], ast.parse(source)
-    inner: ast.AST = node
-    while True:
-        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-        found = [one for one in ast.iter_child_nodes(inner) if isinstance(one, ast.stmt) and _spans(one, line)]
-        if not found:
-            break
-        inner = found[0]
-        if isinstance(inner, kinds):
-            names.append(inner.name)
-            last = inner
-    return (".".join(names), "\n".join(source.split("\n")[last.lineno - 1 : last.end_lineno])) if names else ("", source)
-
-
-def _spans(node: ast.stmt, line: int) -> bool:
-    return node.lineno <= line <= (node.end_lineno or node.lineno)
-
-
-def _block(source: str, line: int) -> tuple[str, str]:
-    starts = list(_BLOCK.finditer(source))
-    offset = sum(len(one) + 1 for one in source.split("\n")[: line - 1])
-    before = [found for found in starts if found.start() <= offset]
-    if not before:
-        return "", source
-    end = next((found.start() for found in starts if found.start() > offset), len(source))
-    return before[-1][1], source[before[-1].start() : end]
 
 
 @functools.cache

@@ -30,7 +30,7 @@ CONFORMANCE, CORE = "tests/conformance", "tests/core"
 VERDICTS = ("caught", "survived", "undecided", "equivalent")
 SEARCHES = "tests/hostile/test_searches.py"
 CHANGED_OR_HELD = ("tests/hostile/test_changed_files.py", "tests/hostile/test_stopped_holder.py")
-BOUNDS, PROCESSES = "tests/test_bounds.py", "tests/end_to_end/test_process_handlers.py"
+BOUNDS, WAKE_UPS, PROCESSES = "tests/test_bounds.py", "tests/test_wake_ups.py", "tests/end_to_end/test_process_handlers.py"
 
 # The tests of a room, nearest first, and the set-ups to run them on. The first folder that matches counts.
 ROOM_TESTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -39,7 +39,7 @@ ROOM_TESTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("engines/postgres/", "postgres", (CONFORMANCE, "tests/engines", SEARCHES)),
     ("engines/", "sqlite", (CONFORMANCE, "tests/engines", SEARCHES, *CHANGED_OR_HELD)),
     ("line/", "lined-sqlite", ("tests/line", CONFORMANCE, "tests/hostile/test_forks.py")),
-    ("worker/", "sqlite", ("tests/worker", "tests/handlers", "tests/metrics", BOUNDS, PROCESSES)),
+    ("worker/", "sqlite", ("tests/worker", "tests/handlers", "tests/metrics", BOUNDS, WAKE_UPS, PROCESSES)),
 )
 
 
@@ -72,7 +72,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _caught_in(file: str, known: dict[str, Verdict]) -> Counter[str]:
     """How many bugs of a source file each test file has caught."""
-    names = {named.name for named in all_mutations(SOURCE, file)} & known.keys()
+    names = {named.name for named in all_mutations(SOURCE) if named.mutation.file == file} & known.keys()
     return Counter(known[name].by for name in names if known[name].verdict == "caught")
 
 

@@ -1,12 +1,16 @@
 """Generated bugs: small changes of Python, SQL and Lua, each of which could be a slip of the hand."""
 
 import ast
+import functools
 import hashlib
 import itertools
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.mutants.surroundings import around
 
 ROOMS = ("core", "store", "engines", "line", "worker")
 
@@ -28,21 +32,21 @@ class Mutation(NamedTuple):
 
 
 class Named(NamedTuple):
-    """A mutation, and a name that stays the same while lines move."""
+    """A mutation, and a name that stays the same while lines move in their function and files in their engine."""
 
     name: str
     mutation: Mutation
 
 
-def all_mutations(source: Path, file: str | None = None) -> list[Named]:
-    """Every mutation of the rooms, or of one file, in the order of files and lines."""
+@functools.cache
+def all_mutations(source: Path) -> list[Named]:
+    """Every mutation of the rooms, in the order of files and lines."""
     found = []
     for room in ROOMS:
         for path in sorted((source / room).rglob("*")):
-            name = path.relative_to(source).as_posix()
-            if path.suffix in _BY_SUFFIX and "schema" not in path.parts and file in (None, name):
-                found += named(mutations(name, path.read_bytes()), path.read_bytes())
-    return found
+            if path.suffix in _BY_SUFFIX and "schema" not in path.parts:
+                found.append((path.relative_to(source).as_posix(), path.read_bytes()))
+    return named(found)
 
 
 def mutations(file: str, source: bytes) -> list[Mutation]:
@@ -52,13 +56,18 @@ def mutations(file: str, source: bytes) -> list[Mutation]:
     return sorted(set(whole), key=lambda mutation: (mutation.start, mutation.kind, mutation.new))
 
 
-def named(mutations: list[Mutation], source: bytes) -> list[Named]:
-    """Name mutations by what they change, the text of the line, and how often both occurred before in the file."""
-    lines, seen, found = source.decode().split("\n"), dict[tuple[str, ...], int](), []
-    for one in mutations:
-        what = (one.file, one.kind, lines[one.line - 1].strip(), one.old, one.new)
-        seen[what] = seen.get(what, 0) + 1
-        found.append(Named(hashlib.sha256(repr((what, seen[what])).encode()).hexdigest()[:12], one))
+def named(files: Iterable[tuple[str, bytes]]) -> list[Named]:
+    """Name mutations by what they change, and by the line, the function or statement, the file without its folders, and the
+    engine around it. A number tells those apart that have all of these in common."""
+    seen, found = Counter[tuple[str, ...]](), []
+    for file, source in files:
+        text, folders = source.decode(), Path(file).parts
+        lines, engine = text.split("\n"), folders[1] if folders[0] == "engines" else ""
+        for one in mutations(file, source):
+            function, _ = around(file, text, one.line)
+            what = (engine, folders[-1], function, one.kind, lines[one.line - 1].strip(), one.old, one.new)
+            seen[what] += 1
+            found.append(Named(hashlib.sha256(repr((what, seen[what])).encode()).hexdigest()[:12], one))
     return found
 
 

@@ -14,6 +14,7 @@ from tests.mutants import choice, generated, trials, verdicts
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.mutations import Mutation, Named, all_mutations, compiles, mutations, named
 from tests.mutants.statements import VARIABLE, StatementMap, statements_of
+from tests.mutants.surroundings import around
 from tests.mutants.verdicts import Verdict
 
 PYTHON = b'''
@@ -117,12 +118,42 @@ def test_a_change_that_leaves_no_program_is_not_tried() -> None:
     assert not compiles(Mutation("core/a.py", 2, "", "return 1", "return (", 14), source)
 
 
+TWICE = b"def go(x):\n    if x == 1:\n        pass\n    if x == 1:\n        pass\n"
+
+
+def names(*files: tuple[str, bytes]) -> list[str]:
+    return [one.name for one in named(files)]
+
+
 def test_a_name_stays_while_lines_move() -> None:
-    source = b"if x == 1:\n    pass\nif x == 1:\n    pass\n"
-    names = [one.name for one in named(mutations("core/a.py", source), source)]
-    assert len(set(names)) == len(names)
-    moved = b"y = 5\n\n" + source
-    assert names == [one.name for one in named(mutations("core/a.py", moved), moved)][1:]
+    found = names(("core/a.py", TWICE))
+    assert len(set(found)) == len(found)
+    assert found == names(("core/a.py", b"y = 5\n\n" + TWICE))[1:]
+
+
+def test_a_name_stays_while_its_file_moves() -> None:
+    found = names(("core/a.py", TWICE))
+    assert found == names(("core/outbound/a.py", TWICE))
+    assert found == names(("line/a.py", TWICE))
+    sqlite = names(("engines/sqlite/a.py", TWICE))
+    assert sqlite == names(("engines/sqlite/jobs/a.py", TWICE))
+
+
+def test_a_name_says_the_function_and_the_file() -> None:
+    found = set(names(("core/a.py", TWICE)))
+    assert found.isdisjoint(names(("core/b.py", TWICE)))
+    assert found.isdisjoint(names(("core/a.py", TWICE.replace(b"go", b"stop"))))
+    before = TWICE.replace(b"go", b"stop") + TWICE  # the same text in another function does not count
+    assert found < set(names(("core/a.py", before)))
+
+
+def test_no_two_changes_have_one_name() -> None:
+    engines = names(("engines/postgres/a.py", TWICE), ("engines/sqlite/a.py", TWICE))
+    assert set(names(("engines/sqlite/a.py", TWICE))) < set(engines)  # whatever the other engine has
+    apart = names(("core/a.py", TWICE), ("worker/a.py", TWICE))
+    assert len(set(apart)) == len(apart)
+    everything = [one.name for one in all_mutations(generated.SOURCE)]
+    assert len(set(everything)) == len(everything)
 
 
 @pytest.mark.slow
@@ -201,17 +232,17 @@ def test_what_surrounds_a_change_is_its_function_or_its_statement() -> None:
     source = (
         "A = 1\n\n\nclass One:\n    def go(self):\n        if x:\n            pass\n\n    def stay(self):\n        pass\n"
     )
-    assert choice.around(Mutation("core/a.py", 6, "", "", "", 0), source) == (
+    assert around("core/a.py", source, 6) == (
         "One.go",
         "    def go(self):\n        if x:\n            pass",
     )
-    assert choice.around(Mutation("core/a.py", 1, "", "", "", 0), source) == ("", source)
-    name, text = choice.around(Mutation("engines/a.sql", 4, "", "", "", 0), SQL.decode())
+    assert around("core/a.py", source, 1) == ("", source)
+    name, text = around("engines/a.sql", SQL.decode(), 4)
     assert (name, "for update" in text) == ("take", False)
 
 
 def test_the_tests_that_name_what_was_changed_come_first() -> None:
-    backoff = next(one for one in all_mutations(generated.SOURCE, "core/retention.py"))
+    backoff = next(one for one in all_mutations(generated.SOURCE) if one.mutation.file == "core/retention.py")
     files = choice.ranked(backoff.mutation, _source("core/retention.py"), ["tests/core", "tests/conformance"], Counter())
     assert files[0] == "tests/core/test_retention.py"
     learnt = choice.ranked(backoff.mutation, _source("core/retention.py"), ["tests/core"], Counter({files[-1]: 10**9}))

@@ -16,8 +16,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.mutants import choice, nursery, verdicts
+from tests.mutants import nursery, verdicts
 from tests.mutants.mutations import Mutation, Named
+from tests.mutants.surroundings import around
 from tests.mutants.verdicts import Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -113,7 +114,7 @@ def read(file: str) -> bytes:
 
 
 def digest(mutation: Mutation) -> str:
-    _, text = choice.around(mutation, read(mutation.file).decode())
+    _, text = around(mutation.file, read(mutation.file).decode(), mutation.line)
     return hashlib.sha256(text.encode()).hexdigest()[:6]
 
 

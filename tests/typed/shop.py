@@ -68,6 +68,9 @@ async def enqueue() -> None:
     send.make(subject="Hello")  # error
     send.options(dellay="1h")  # error
     send.options(delay=60)  # error
+    send.options(countdown=60)  # error
+    send.delay("a@b.c")  # error
+    app.task("email.send")  # error
     await app.enqueue("email.send", {"to": "a@b.c"}, retries=3)  # error
 
 

@@ -338,40 +338,6 @@ async def test_built_in_handlers_do_what_they_say(app: Demora) -> None:
         assert (await ended(app, fail)).status is Status.FAILED
 
 
-async def test_a_slot_that_becomes_free_during_a_claim_is_filled_at_once(
-    app: Demora, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The run that ended could not know that the claim leaves jobs behind, so it woke no one."""
-    store, first, claims = (await app.open()).store, Gate(), 0
-    claim = store.claim
-
-    async def claim_slowly(*asked: Any, **how: Any) -> Claimed:
-        nonlocal claims
-        claimed = await claim(*asked, **how)
-        claims += bool(claimed.jobs)
-        if claims == 2 and claimed.jobs:
-            first.open()
-            await ended(app, quick)
-        return claimed
-
-    @app.job("quick")
-    async def be_quick() -> None:
-        await first.arrive()
-
-    @app.job("long")
-    async def be_long() -> None:
-        await gate.arrive()
-
-    monkeypatch.setattr(store, "claim", claim_slowly)
-    quick = await be_quick.enqueue()
-    async with app.worker(concurrency=2):
-        await first.reached()
-        _, behind = await app.enqueue_many([("long", {}), ("demo.echo", {})])
-        found = await app.wait(behind.id, "20s")
-        gate.open()
-    assert found.status is Status.COMPLETED
-
-
 async def test_what_was_claimed_starts_before_the_next_claim(app: Demora, monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim may be over at once, so that nothing but the worker gives way to what the one before it brought."""
     store, seen = (await app.open()).store, list[str]()

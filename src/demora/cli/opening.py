@@ -21,7 +21,7 @@ from ..settings import load
 from .output import plain, whole_url
 from .root import Failure, asked_app, asked_database_url
 
-_MAKERS = "demora serve, worker, scheduler, enqueue, keys create, webhooks secret create and migrate create one"
+_NO_DATABASE_YET = "start demora serve, which creates it, or choose another with --database-url or DEMORA_DATABASE_URL"
 _IN_MEMORY = (
     "a database in memory would be lost when this command ends; only demora serve, worker and scheduler accept one; "
     "name a file, for example --database-url sqlite:///demora.db"
@@ -77,7 +77,7 @@ async def existing() -> AsyncIterator[Client]:
     """Yield the client for a command that needs an existing database. Fails if there is none, and creates none."""
     app = app_to_look_at()
     if await app.schema_version() is None and not app.in_memory():
-        raise Failure(f"there is no database yet at {whole_url(app.settings.database_url)}; {_MAKERS}")
+        raise Failure(f"there is no database yet at {whole_url(app.settings.database_url)}; {_NO_DATABASE_YET}")
     async with opened(app) as client:
         yield client
 

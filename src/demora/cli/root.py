@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from .. import __version__
-from ..errors import BadSetting, CannotListen, DemoraError, Invalid
+from ..errors import BadSetting, CannotListen, DemoraError, Invalid, did_you_mean
 from .output import plain
 
 # The commands in the order of the help, each with the module that has it.
@@ -63,6 +63,13 @@ class Family(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that was typed. A usage error about a misspelt one names the most similar."""
+        known = self.list_commands(ctx)
+        if args[0] not in known and (hint := did_you_mean(args[0], known)):
+            ctx.fail(f"there is no command {plain(args[0])!r}{hint}")
+        return super().resolve_command(ctx, args)
 
 
 class Root(Family):

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from ..errors import Invalid, did_you_mean
+from ..errors import Invalid, instead_of
 from .job import DEFAULT_QUEUE, DEFAULT_RETRIES, DEFAULT_RETRY_DELAY, IdempotencyKey, NewJob, Priority, Unique, due_at
 from .outbound.targets import read_url
 from .payload import check_text, pack_object, unpack
@@ -26,6 +26,8 @@ _TYPE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:/-]{0,127}")
 _QUEUE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _PLACE = re.compile(r"\d{1,16}\.\d{1,18}")  # in a list that is not in the order of ids
+_FIELDS = '; if it is a field of the payload, put it into the dict: enqueue("type", {"field": …})'
+_CALL = "function.enqueue(…) with its arguments by name"
 _TOO_SOON = "the job would expire before it is due"
 
 
@@ -59,8 +61,9 @@ class EnqueueOptions(JobOptions, total=False):
 def make_job(id: str, type: str, payload: Any, options: JobOptions, *, now: datetime) -> NewJob:
     """Return a checked job to be stored. `Invalid` names the argument and says what would be right."""
     if not options.keys() <= _JOB_OPTIONS:
+        check_type(type)  # first: a function in its place comes with arguments of its own
         unknown = min(options.keys() - _JOB_OPTIONS)
-        raise Invalid(unknown, f"is not an option of a job{did_you_mean(unknown, _JOB_OPTIONS)}")
+        raise Invalid(unknown, f"is not an option of a job{instead_of(unknown, _JOB_OPTIONS) or _FIELDS}")
     if options.get("at") is not None and options.get("delay") is not None:
         raise Invalid("delay", "give either a time or a delay, not both")
     job = NewJob(  # in the order of its fields: names would take longer than most checks
@@ -88,6 +91,8 @@ _JOB_OPTIONS = JobOptions.__optional_keys__
 
 
 def check_type(type: str) -> str:
+    if callable(type):
+        raise Invalid("type", f"a type is text, such as 'email.send'; to enqueue a job of a function, write {_CALL}")
     if not isinstance(type, str) or not _is_type(type):
         raise Invalid("type", "a type is 1 to 128 letters, digits and . _ : / - and begins with a letter, digit or _")
     return type

@@ -2,11 +2,11 @@
 
 import functools
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, overload
 
 from ..core.job import Job
 from ..core.request import EnqueueOptions
-from ..errors import Invalid
+from ..errors import Invalid, no_verb_of_a_job
 from .context import Context
 from .registry import Handler
 
@@ -75,6 +75,11 @@ class JobFunction(Generic[Call, R_co, Payload, T]):
         if unnamed:
             names = ", ".join(f"{name}=…" for name in self.handler.field_names) or "field=…"
             raise Invalid("payload", f"must be given by name: {verb}({names}), or {verb}(**fields) if it is a dict")
+
+    if not TYPE_CHECKING:  # a type checker would take it for a class that has any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_verb_of_a_job(self, name)
 
 
 AnyJobFunction: TypeAlias = JobFunction[..., Any, ..., Any]

@@ -24,7 +24,7 @@ from ..core.request import (
 )
 from ..core.spans import size, span
 from ..core.verdict import CAP, RetryState
-from ..errors import BadHandler, Invalid, UnknownJobType, did_you_mean
+from ..errors import BadHandler, Invalid, UnknownJobType, did_you_mean, instead_of, ours
 from .context import Context
 from .payload_types import PayloadReader, example_of, payload_reader, result_reader
 
@@ -124,7 +124,8 @@ class Handler:
         if problem.reason != UNKNOWN_FIELD or "." in name:
             return problem
         fields = ", ".join(self.field_names) or "none"
-        return Invalid(problem.field, f"{problem.reason}{did_you_mean(name, self.field_names) or f'; known: {fields}'}")
+        hint = did_you_mean(name, self.field_names) or f"; known: {fields}"
+        return Invalid(problem.field, f"{problem.reason}{hint}{_as_option(name)}")
 
     def with_defaults(self, options: JobOptions) -> JobOptions:
         """Return the options of a job, with the defaults of this type for those that are not given."""
@@ -222,11 +223,17 @@ def allowed_time(handler: Handler | None, asked: timedelta | None, longest: time
     return min(asked or usual, max(usual, longest))
 
 
+def _as_option(field: str) -> str:
+    """Return how to write an option of a job that was given as a field of its payload, and nothing for other fields."""
+    option = f"{field}=…" if field in JobOptions.__optional_keys__ else ours(field)
+    return f"; for the option write .options({option}).enqueue(…)" if option else ""
+
+
 def defaults(type: str, **options: Unpack[HandlerOptions]) -> Defaults:
     """Check the options of `@app.job` and return them as defaults. `BadHandler` names an option that does not exist."""
     known = HandlerOptions.__optional_keys__
     for unknown in options.keys() - known:
-        raise BadHandler(type, f"{unknown} is not an option of @app.job{did_you_mean(unknown, known)}")
+        raise BadHandler(type, f"{unknown} is not an option of @app.job{instead_of(unknown, known)}")
     jitter, process, memory = options.get("jitter", 0.0), options.get("process", False), options.get("memory")
     if not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
         raise Invalid("jitter", "must be a number from 0 to 1")

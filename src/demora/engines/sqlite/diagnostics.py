@@ -32,7 +32,7 @@ def examine(path: Path, *, integrity: bool) -> Examination:
     """Examine the database without opening the store. Creates and changes nothing."""
     around = [_version(), *_place(path)]
     if not path.exists():
-        advice = "demora serve, worker, scheduler, enqueue and migrate make one; is this the right folder and database URL?"
+        advice = "start demora serve, which creates it, or choose another with --database-url or DEMORA_DATABASE_URL"
         missing = Finding("database", "problem", f"there is no database file {path}", advice)
         return Examination([missing, *around], usable=False)
     schema, usable = _schema(path)
