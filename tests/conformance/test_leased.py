@@ -44,11 +44,11 @@ async def test_the_leases_of_a_worker_are_its_own(store: Store, clock: TestClock
     clock.turn(3)
     second = await claim_one(store)
     other = await claim_one(store, worker="bob")
-    held = await store.leased("ann")
-    assert [job.lease for job in held] == [first.lease, second.lease]
-    assert [job.held for job in held] == [seconds(3), seconds(0)]
-    assert (held[0].type, held[0].retry_state) == ("a", RetryState(1, 7, seconds(9)))
-    assert [job.timeout for job in held] == [None, seconds(60)]
+    leased = await store.leased("ann")
+    assert [job.lease for job in leased] == [first.lease, second.lease]
+    assert [job.leased_for for job in leased] == [seconds(3), seconds(0)]
+    assert (leased[0].type, leased[0].retry_state) == ("a", RetryState(1, 7, seconds(9)))
+    assert [job.timeout for job in leased] == [None, seconds(60)]
     asked = [second.lease, other.lease, Lease(first.lease.id, 2), *(Lease(id, 1) for id in NO_IDS)]
     assert [job.lease for job in await store.leased("ann", asked)] == [second.lease]
     assert await store.leased("ann", []) == []

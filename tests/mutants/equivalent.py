@@ -13,7 +13,7 @@ EQUIVALENT: dict[str, str] = {
     "4b3095665d23": "line/redis/connections.py, a refused connection is closed here or, in this release, by the driver too",
     "01f26a2043fb": "engines/postgres/connection/transactions.py, a count that is set again before it is read",
     "1d93b0811946": "engines/sqlite/queries.sql, one queue more that is null: no job is in it",
-    "9d94163c68e3": "engines/sqlite/jobs/housekeeping.py, which goes first in one transaction, expired keys or silent workers",
+    "9d94163c68e3": "engines/sqlite/jobs/housekeeping.py, which goes first in a transaction, expired keys or silent workers",
     "0e8480001392": "engines/sqlite/jobs/heads.py, which of two collections grows first: neither is read before both have",
     "ccb11d0eaa07": "engines/sqlite/paces.py, a pace is set before or after the change is recorded: one transaction",
     "b0781d68fea0": "engines/sqlite/notifier.py, a socket is noted in one place before or after the other: no await between",

@@ -374,8 +374,8 @@ MUTANTS = (
     Mutant(
         "PostgreSQL: a success keeps the error of the attempt before",
         "engines/postgres/queries.sql",
-        "error = case when gives_way then cancel_error else held.error end",
-        "error = case when gives_way then cancel_error else coalesce(held.error, jobs.error) end",
+        "error = case when gives_way then cancel_error else locked.error end",
+        "error = case when gives_way then cancel_error else coalesce(locked.error, jobs.error) end",
         TWO_ATTEMPTS + " -k error",
     ),
     Mutant(
@@ -1101,8 +1101,8 @@ MUTANTS = (
     Mutant(
         "a queue without settings does not follow the pace of all queues",
         "engines/sqlite/paces.py",
-        "    if shared is not None:\n        held",
-        "    if shared is None:\n        held",
+        "    if shared is not None:\n        followers",
+        "    if shared is None:\n        followers",
         PACE,
     ),
     Mutant(
@@ -1122,7 +1122,7 @@ MUTANTS = (
     Mutant(
         "a queue that follows the pace of all queues forgets its progress",
         "engines/sqlite/paces.py",
-        "if not held.kept:",
+        "if not paced.kept:",
         "if False:",
         PACE,
     ),
@@ -3981,8 +3981,8 @@ MUTANTS = (
     Mutant(
         "a release is not counted",
         "engines/sqlite/paces.py",
-        "    count_releases(tx, held.queue, [(gone",
-        "    _ = (tx, held.queue, [(gone",
+        "    count_releases(tx, paced.queue, [(gone",
+        "    _ = (tx, paced.queue, [(gone",
         STATISTICS,
     ),
     Mutant(

@@ -86,13 +86,13 @@ class LapsedJob(msgspec.Struct, frozen=True):
 
 
 class LeasedJob(msgspec.Struct, frozen=True):
-    """A job that is leased to a worker. `held` is the time since the claim, by the database's clock."""
+    """A job that is leased to a worker. `leased_for` is the time since the claim, by the database's clock."""
 
     lease: Lease
     type: str
     retry_state: RetryState
     timeout: timedelta | None
-    held: timedelta
+    leased_for: timedelta
 
 
 LOCKED_RETRY = timedelta(milliseconds=50)  # until the next claim of ready jobs that another transaction has locked

@@ -326,11 +326,11 @@ class RemoteWorkers:
         return allowed_time(self._registry.get(type), asked, self._longest)
 
     def _overdue(self, job: LeasedJob) -> bool:
-        return job.held > self._timeout(job.type, job.timeout) + UNWIND
+        return job.leased_for > self._timeout(job.type, job.timeout) + UNWIND
 
     def _settlement(self, job: LeasedJob, outcome: Outcome) -> Settlement:
         state = self._registry.retry_state(job.type, job.retry_state)
-        return Settlement(Report(job.lease, job.held), outcome, decide(outcome, state, self._chance()))
+        return Settlement(Report(job.lease, job.leased_for), outcome, decide(outcome, state, self._chance()))
 
     async def _on_record(self, worker: RemoteWorker, lease: Lease, outcome: Outcome) -> Status | None:
         job = await self._store.get(lease.id)
@@ -392,5 +392,5 @@ def _several(field: str, names: Sequence[str], most: int) -> tuple[str, ...]:
 
 
 def _report(reported: Reported, job: LeasedJob) -> Report:
-    lines = tuple((job.held, line) for line in reported.log)
-    return Report(reported.lease, job.held, reported.progress, reported.message, lines)
+    lines = tuple((job.leased_for, line) for line in reported.log)
+    return Report(reported.lease, job.leased_for, reported.progress, reported.message, lines)

@@ -82,12 +82,15 @@ where pid = :pid and backend_start = :started and pid <> pg_backend_pid()
 -- name: only_one
 select pg_advisory_xact_lock(hashtext(:what::text))
 
+-- name: due_time
+-- `due_ms` in core/job.py: the time that was asked for, or now if that has passed.
+greatest(coalesce(at, wall + delay, wall), wall)
+
 -- name: take_keys
--- Take keys that are new or have expired; the others stay locked until the end of the transaction. The time is that of `due_ms`
--- in core/job.py.
+-- Take keys that are new or have expired; the others stay locked until the end of the transaction.
 with {clock}
 insert into demora.idempotency_keys (scope, key, request_hash, job_id, created_at, scheduled_at, expires_at)
-select scope, key, request_hash, id, wall, greatest(coalesce(at, wall + delay, wall), wall), wall + kept
+select scope, key, request_hash, id, wall, {due_time}, wall + kept
 from clock, unnest(:scopes::text[], :keys::text[], :hashes::bytea[], :ids::uuid[], :ats::bigint[], :delays::bigint[],
                    :kepts::bigint[]) as new (scope, key, request_hash, id, at, delay, kept)
 order by scope, key
@@ -124,12 +127,12 @@ kind as materialized (
 
 -- name: add
 -- Returns when the jobs were added; the ids of the new ones if some existed already; and whether to wake waiters: because a
--- job is ready or the first of its queue, lane and rank, and because a job expires first. Due times and lanes are those of `due_ms`
--- and `lane_for` in core/job.py.
+-- job is ready or the first of its queue, lane and rank, and because a job expires first. Lanes are those of `lane_for` in
+-- core/job.py.
 with {clock},
 {kinds},
 request as materialized (
-    select given.*, kind.*, greatest(coalesce(at, wall + delay, wall), wall) as due_at
+    select given.*, kind.*, {due_time} as due_at
     from unnest(:ids::uuid[], :payloads::text[], :kinds_of::int[], :ats::bigint[], :delays::bigint[]) with ordinality
         as given (id, payload, kind, at, delay, place) join kind on kind.number = coalesce(given.kind, 1)
 ),
@@ -212,9 +215,9 @@ where unique_key = :key and type = :type and namespace = :namespace and status <
 for update
 
 -- name: replace_waiting
--- The due time and the lane are those of `due_ms` and `lane_for` in core/job.py.
+-- The lane is that of `lane_for` in core/job.py.
 with {clock},
-request as (select wall, greatest(coalesce(:at::bigint, wall + :delay::bigint, wall), wall) as due_at from clock)
+request as (select wall, {due_time} as due_at from clock, (select :at::bigint as at, :delay::bigint as delay) as new)
 update demora.jobs set name = :name, queue = :queue, rank = :rank,
     lane = case when due > wall then :scheduled::smallint else :realtime::smallint end,
     due_at = due, scheduled_at = due, expires_at = coalesce(:expiry::bigint, wall + :expires_in::bigint),
@@ -544,7 +547,7 @@ request as (
     select * from unnest(:ids::uuid[], :tokens::int[], :rans::bigint[], :progresses::float8[], :messages::text[])
         with ordinality as request (id, token, ran, progress, message, number)
 ),
-held as materialized (
+locked as materialized (
     select request.*, job.* from {in_order} as request, lateral (
         select seq, token as current, status, lease_until, cancel_requested_at is not null as cancel_requested
         from demora.jobs where jobs.seq = request.its_seq for update
@@ -553,25 +556,25 @@ held as materialized (
 renewed as (
     update demora.jobs set lease_until = wall + :lease::bigint,
         started_at = coalesce(started_at, greatest(claimed_at, wall - ran)),
-        progress = coalesce(held.progress, jobs.progress), progress_message = coalesce(message, progress_message)
-    from clock, held
-    where jobs.seq = held.seq and held.token = current and held.status = {PROCESSING} and held.lease_until > wall
+        progress = coalesce(locked.progress, jobs.progress), progress_message = coalesce(message, progress_message)
+    from clock, locked
+    where jobs.seq = locked.seq and locked.token = current and locked.status = {PROCESSING} and locked.lease_until > wall
     returning number, jobs.id, jobs.token, jobs.lease_until, cancel_requested
 ),
 logged as (
     insert into demora.logs (job_id, at, line)
-    select held.id, wall - log.ran + after, line
+    select locked.id, wall - log.ran + after, line
     from clock, unnest(:log_ids::uuid[], :log_tokens::int[], :log_rans::bigint[], :log_afters::bigint[], :lines::text[])
         with ordinality as log (id, token, ran, after, line, place)
-        join held using (id, token) left join renewed using (number)
-    where renewed.number is not null or (held.token = current and held.status <> {PROCESSING})
+        join locked using (id, token) left join renewed using (number)
+    where renewed.number is not null or (locked.token = current and locked.status <> {PROCESSING})
     order by place
 ),
 traced as (
     insert into demora.events (at, job_id, kind, wrote, old_status, old_token, token, old_lease_until)
     select wall, request.id, case when renewed.number is null then 'stale' else 'accepted' end, 'renew',
-        status, current, request.token, coalesce(renewed.lease_until, held.lease_until)
-    from clock, request left join held using (number) left join renewed using (number)
+        status, current, request.token, coalesce(renewed.lease_until, locked.lease_until)
+    from clock, request left join locked using (number) left join renewed using (number)
     where request.id is not null and exists (select from demora.meta where name = 'audit')
     order by number
 )
@@ -594,7 +597,7 @@ where id = any(:ids::uuid[]) and status + 0 = {PROCESSING} and worker_id = :work
 order by claimed_at, seq
 
 -- name: leased_job
-id, token, type, credits, strays, max_retries, retry_delay, timeout, wall - claimed_at as held
+id, token, type, credits, strays, max_retries, retry_delay, timeout, wall - claimed_at as leased_for
 
 -- name: settle
 -- A verdict that would ignore a request to cancel gives way to CANCELLED: where `gives_way`, each column is written as
@@ -610,7 +613,7 @@ request as (
     ) with ordinality as request (id, token, lapsed, status, ends, stands, result, error, cancel_error, traceback, delay, lane,
                                credit, retry, stray, ran, progress, message, ran_us, number)
 ),
-held as materialized (
+locked as materialized (
     select request.*, seq, current, old_status, old_lane, old_due, lease_until, cancel_requested, cancel_requested and not stands as gives_way,
         hooked and not :with_deliveries::boolean and (ends or (cancel_requested and not stands)) as put_off
     from {in_order} as request, lateral (
@@ -621,13 +624,13 @@ held as materialized (
 ),
 moved as (
     update demora.jobs set
-        status = case when gives_way then :cancelled else held.status end,
+        status = case when gives_way then :cancelled else locked.status end,
         completed_at = case when ends or gives_way then wall end,
         lease_until = null,
-        result = held.result,
-        error = case when gives_way then cancel_error else held.error end,
+        result = locked.result,
+        error = case when gives_way then cancel_error else locked.error end,
         due_at = case when gives_way then jobs.due_at else coalesce(wall + delay, jobs.due_at) end,
-        lane = case when gives_way then jobs.lane else coalesce(held.lane, jobs.lane) end,
+        lane = case when gives_way then jobs.lane else coalesce(locked.lane, jobs.lane) end,
         credits = jobs.credits + credit,
         retries = jobs.retries + case when gives_way then 0 else retry end,
         strays = case when stray and not gives_way then jobs.strays + 1 else 0 end,
@@ -635,13 +638,13 @@ moved as (
         worker_id = case when credit = 0 then worker_id end,
         moved = {move},
         settled = case when credit = 0 or ends or gives_way then {settling} else settled end,
-        progress = coalesce(held.progress, jobs.progress), progress_message = coalesce(message, progress_message)
-    from clock, held
-    where jobs.seq = held.seq and held.token = current and old_status = {PROCESSING} and (held.lease_until <= wall) = lapsed
+        progress = coalesce(locked.progress, jobs.progress), progress_message = coalesce(message, progress_message)
+    from clock, locked
+    where jobs.seq = locked.seq and locked.token = current and old_status = {PROCESSING} and (locked.lease_until <= wall) = lapsed
         and not put_off
     returning jobs.id, jobs.token, jobs.status, jobs.started_at, jobs.worker_id, jobs.error, credit, traceback,
         queue, type, jobs.lane, rank, jobs.due_at, number, old_lane,
-        case when credit = 0 and not held.lapsed then greatest(jobs.started_at - old_due, 0) * 1000 end as late_us, ran_us
+        case when credit = 0 and not locked.lapsed then greatest(jobs.started_at - old_due, 0) * 1000 end as late_us, ran_us
 ),
 {counted_runs},
 recorded as (
@@ -658,7 +661,7 @@ logged as (
 ),
 {traced_settlements},
 woken as (
-    select (select array_agg(number::int) from held where put_off) as put_off,
+    select (select array_agg(number::int) from locked where put_off) as put_off,
         exists (select from moved where status > {PROCESSING}) as ended,
         exists (
             select from clock, moved where moved.status < {PROCESSING} and (moved.due_at <= wall or not exists (
@@ -677,7 +680,7 @@ request as (
     select *, false as lapsed from unnest(:ids::uuid[], :tokens::int[], :results::text[], :ran_us::bigint[])
         with ordinality as request (id, token, result, ran_us, number)
 ),
-held as materialized (
+locked as materialized (
     select request.*, seq, current, old_status, old_lane, old_due, lease_until, put_off
     from {in_order} as request, lateral (
         select seq, token as current, status as old_status, lease_until, {hooked} as put_off, lane as old_lane, due_at as old_due
@@ -686,17 +689,17 @@ held as materialized (
 ),
 moved as (
     update demora.jobs set
-        status = {COMPLETED}, completed_at = wall, lease_until = null, result = held.result, error = null, strays = 0,
+        status = {COMPLETED}, completed_at = wall, lease_until = null, result = locked.result, error = null, strays = 0,
         started_at = greatest(claimed_at, coalesce(started_at, wall - ran_us / 1000)), moved = {move}, settled = {settling}
-    from clock, held
-    where jobs.seq = held.seq and held.token = current and old_status = {PROCESSING} and held.lease_until > wall and not put_off
+    from clock, locked
+    where jobs.seq = locked.seq and locked.token = current and old_status = {PROCESSING} and locked.lease_until > wall and not put_off
     returning jobs.status, queue, type, number, old_lane, 0 as credit,
         greatest(jobs.started_at - old_due, 0) * 1000 as late_us, ran_us
 ),
 {counted_runs},
 {traced_settlements},
 woken as (
-    select (select array_agg(number::int) from held where put_off) as put_off, exists (select from moved) as ended, false as ready
+    select (select array_agg(number::int) from locked where put_off) as put_off, exists (select from moved) as ended, false as ready
 )
 select put_off, ended, ready, number, status from woken left join moved on true
 
@@ -735,8 +738,8 @@ traced as (
     insert into demora.events (at, job_id, kind, wrote, old_status, old_token, token, old_lease_until)
     select wall, request.id, case when moved.number is null then 'stale' else 'accepted' end,
         case when request.lapsed then 'lapse' else 'settle' end,
-        coalesce(moved.status, old_status), current, request.token, case when moved.number is null then held.lease_until end
-    from clock, request left join held using (number) left join moved using (number)
+        coalesce(moved.status, old_status), current, request.token, case when moved.number is null then locked.lease_until end
+    from clock, request left join locked using (number) left join moved using (number)
     where request.id is not null and put_off is not true and exists (select from demora.meta where name = 'audit')
     order by number
 )
@@ -753,78 +756,76 @@ on job_id = id and logs.line = log.line
 
 -- name: cancel
 with {clock},
-held as materialized (
+locked as materialized (
     select seq, id, status, status < {PROCESSING} and {hooked} and not :with_deliveries::boolean as put_off
     from demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update
 ),
 cancelled as (
     update demora.jobs set status = :cancelled, completed_at = wall, error = :error, settled = {settling}
-    from clock, held where jobs.seq = held.seq and held.status < {PROCESSING} and not put_off
+    from clock, locked where jobs.seq = locked.seq and locked.status < {PROCESSING} and not put_off
     returning jobs.seq
 ),
 requested as (
     update demora.jobs set cancel_requested_at = coalesce(cancel_requested_at, wall)
-    from clock, held where jobs.seq = held.seq and held.status = {PROCESSING}
+    from clock, locked where jobs.seq = locked.seq and locked.status = {PROCESSING}
     returning jobs.seq
 )
 select id, case when cancelled.seq is null
     then status else :cancelled::smallint end as status, status <= {PROCESSING} as did,
     cancelled.seq is not null as ended, put_off
-from held left join cancelled using (seq) left join requested using (seq)
+from locked left join cancelled using (seq) left join requested using (seq)
 
 -- name: retry
 with {clock},
-held as materialized (select seq, id, status from demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update),
+locked as materialized (select seq, id, status from demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update),
 retried as (
     update demora.jobs set status = :queued, lane = :lane, due_at = greatest(wall, :at::bigint), generation = generation + 1,
         credits = token, retries = 0, strays = 0, expires_at = null, completed_at = null, started_at = null, cancel_requested_at = null,
         progress = null, progress_message = {kept_message}, result = null, error = null, moved = {move}
-    from clock, held where jobs.seq = held.seq and held.status = any(:from::smallint[])
+    from clock, locked where jobs.seq = locked.seq and locked.status = any(:from::smallint[])
     returning jobs.seq
 )
 select id, case when retried.seq is null then status else :queued::smallint end as status, retried.seq is not null as did
-from held left join retried using (seq)
+from locked left join retried using (seq)
 
 -- name: restore
 -- A job that this transaction has locked. If it waits to be retried, it has the error of its last attempt.
 with {clock},
-held as materialized (select seq, status from demora.jobs where id = :id),
+found as materialized (select seq, status from demora.jobs where id = :id),
 restored as (
     update demora.jobs set status = :status::smallint, generation = generation + 1,
         error = case when :status::smallint = {RETRYING}
             then (select attempts.error from demora.attempts where job_id = jobs.id order by attempts.token desc limit 1) end,
         completed_at = null, moved = {move}
-    from clock, held where jobs.seq = held.seq and held.status = {CANCELLED} and error = :error and cancel_requested_at is null
+    from clock, found where jobs.seq = found.seq and found.status = {CANCELLED} and error = :error and cancel_requested_at is null
         and completed_at > wall - :within::bigint
         and not exists (
             select from demora.jobs as told where told.cause = jobs.id and told.created_at >= jobs.completed_at
         )
     returning jobs.seq, jobs.status
 )
-select coalesce(restored.status, held.status) as status, restored.seq is not null as did
-from held left join restored using (seq)
+select coalesce(restored.status, found.status) as status, restored.seq is not null as did
+from found left join restored using (seq)
 
 -- name: change
--- The due time is that of `due_ms` in core/job.py.
 with {clock},
-held as materialized (
-    select seq, id, status, greatest(coalesce(:at::bigint, wall + :delay::bigint), wall) as due,
-        :at::bigint is not null or :delay::bigint is not null as moves
-    from clock, demora.jobs where id = :id for update of jobs
+locked as materialized (
+    select seq, id, status, {due_time} as due, at is not null or delay is not null as moves
+    from clock, (select :at::bigint as at, :delay::bigint as delay) as new, demora.jobs where id = :id for update of jobs
 ),
 changed as (
     update demora.jobs set rank = coalesce(:rank::smallint, rank), tags = coalesce(:tags::text, tags),
         due_at = case when moves then due else due_at end, scheduled_at = case when moves then due else scheduled_at end,
         lane = case when moves then :lane else lane end, moved = {move}
-    from held where jobs.seq = held.seq and held.status < {PROCESSING}
+    from locked where jobs.seq = locked.seq and locked.status < {PROCESSING}
     returning jobs.seq, queue, lane, rank, due_at
 )
-select held.status, changed.seq is not null as did, changed.seq is not null and (changed.due_at <= wall or not exists (
+select locked.status, changed.seq is not null as did, changed.seq is not null and (changed.due_at <= wall or not exists (
     select from demora.jobs
     where status < {PROCESSING} and changed.lane < {PARKED} and queue = changed.queue and lane = changed.lane and rank = changed.rank
         and due_at <= changed.due_at and jobs.seq <> changed.seq
 )) as ready
-from clock, held left join changed using (seq)
+from clock, locked left join changed using (seq)
 
 -- name: lock
 select id, status, token - credits as attempt from demora.jobs where id = any(:ids::uuid[]) order by seq + 0 for update
@@ -1497,11 +1498,10 @@ select queue, at, pace, follows from demora.pace_changes order by seq
 -- ==== schedules ====
 
 -- name: add_of_schedules
--- Due times and lanes are those of `due_ms` and `lane_for` in core/job.py.
 with {clock},
 {kinds},
 request as materialized (
-    select given.*, kind.*, greatest(coalesce(at, wall + delay, wall), wall) as due_at
+    select given.*, kind.*, {due_time} as due_at
     from unnest(:ids::uuid[], :payloads::text[], :kinds_of::int[], :ats::bigint[], :delays::bigint[], :schedules::text[],
                 :fire_times::bigint[]) with ordinality
         as given (id, payload, kind, at, delay, schedule, slot_at, place) join kind on kind.number = coalesce(given.kind, 1)
@@ -2143,9 +2143,9 @@ select us, (select value from demora.meta where name = 'line_database') as datab
 from clock
 
 -- name: bump_line
-with held as (select name from demora.meta where name = 'line_epoch' and value = :expected::text for update)
+with locked as (select name from demora.meta where name = 'line_epoch' and value = :expected::text for update)
 update demora.meta set value = case name when 'line_epoch' then :epoch::text else :run::text end
-where name in ('line_epoch', 'line_run') and exists (select from held)
+where name in ('line_epoch', 'line_run') and exists (select from locked)
 
 -- name: draw
 -- Lease the jobs that a line handed out, if they still wait in that queue and are due; locked rows are skipped.

@@ -154,7 +154,7 @@ def leased_job(row: Row) -> LeasedJob:
         type=row["type"],
         retry_state=RetryState(row["token"] - row["credits"], row["max_retries"], _span(row["retry_delay"]), row["strays"]),
         timeout=None if row["timeout"] is None else _span(row["timeout"]),
-        held=_span(max(row["held"], 0)),
+        leased_for=_span(max(row["leased_for"], 0)),
     )
 
 

@@ -211,8 +211,8 @@ def settings_of(tx: Transaction, firsts: Sequence[Head], queues: Container[str] 
             unpaused = order if own is None else _paced_queue(tx, name, order, own, state)
             settings[name] = None if paused_at is not None else unpaused
     if shared is not None:
-        held = {queue for queue, lane, *_ in firsts if queue not in found and shared.holds(lane_of(lane))}
-        settings |= _followers(tx, [queue for queue in held if queues is None or queue in queues], shared)
+        followers = {queue for queue, lane, *_ in firsts if queue not in found and shared.holds(lane_of(lane))}
+        settings |= _followers(tx, [queue for queue in followers if queues is None or queue in queues], shared)
     return settings
 
 
@@ -227,7 +227,7 @@ def _paced_queue(tx: Transaction, queue: str, order: QueueOrder, pace: Pace, sta
 
 
 def paced_of(settings: Mapping[str, QueueSettings]) -> list[PacedQueue]:
-    return [held for held in settings.values() if isinstance(held, PacedQueue)]
+    return [one for one in settings.values() if isinstance(one, PacedQueue)]
 
 
 def release(tx: Transaction, queues: Sequence[str] | None, *, wake: bool) -> Released:
@@ -249,53 +249,53 @@ def _heads(tx: Transaction) -> list[Head]:
     """The heads of the queues that have a pace."""
     if tx.db.execute(SQL["every_pace"]).fetchone() is not None:
         return heads.of_all(tx)
-    return heads.of_queues(tx, [held.queue for held in paced_of(settings_of(tx, (), None))])
+    return heads.of_queues(tx, [paced.queue for paced in paced_of(settings_of(tx, (), None))])
 
 
 def release_due(tx: Transaction, paced: Sequence[PacedQueue], firsts: Sequence[Head]) -> list[Release]:
     """Release what these paces allow now. A pace whose next release time is still to come costs nothing."""
     jobs: list[Release] = []
-    for held in paced:
-        due_heads = [head for head in held.held_heads(firsts) if head.due_at <= tx.wall]
-        if due_heads and look_at(held.state, tx.wall, min(head.due_at for head in due_heads)) <= tx.wall:
-            jobs += _release(tx, held, due_heads, quiet=_is_quiet(tx, held.queue, held.pace))
+    for one in paced:
+        due_heads = [head for head in one.held_heads(firsts) if head.due_at <= tx.wall]
+        if due_heads and look_at(one.state, tx.wall, min(head.due_at for head in due_heads)) <= tx.wall:
+            jobs += _release(tx, one, due_heads, quiet=_is_quiet(tx, one.queue, one.pace))
     return jobs
 
 
 def next_looks(tx: Transaction, paced: Sequence[PacedQueue], firsts: Sequence[Head]) -> list[int]:
     """When each pace may next release a job."""
     looks = []
-    for held in paced:
-        dues = [head.due_at for head in held.held_heads(firsts)]
+    for one in paced:
+        dues = [head.due_at for head in one.held_heads(firsts)]
         if dues:
-            looks.append(look_at(held.state, tx.wall, min(dues)))
+            looks.append(look_at(one.state, tx.wall, min(dues)))
     return looks
 
 
-def _release(tx: Transaction, held: PacedQueue, due_heads: Sequence[HeldHead], *, quiet: bool) -> list[Release]:
-    rate = held.pace.rate(quiet=quiet)
+def _release(tx: Transaction, paced: PacedQueue, due_heads: Sequence[HeldHead], *, quiet: bool) -> list[Release]:
+    rate = paced.pace.rate(quiet=quiet)
     expire(tx, rate.reach)
     for width in (A_FEW, rate.reach):
-        scans = [_scan(tx, held, head, width) for head in due_heads]
+        scans = [_scan(tx, paced, head, width) for head in due_heads]
         dues = sorted(due_at for scan in scans for _, due_at, _ in scan)[:width]
-        planned = plan(rate, held.state, tx.wall, dues)
+        planned = plan(rate, paced.state, tx.wall, dues)
         if len(planned.release_times) < width:
             break
     first = list(islice(heapq.merge(*scans), len(planned.release_times)))
     moves = [(number, release_at) for (_, _, number), release_at in zip(first, planned.release_times, strict=True)]
-    if not held.kept:
-        tx.db.execute(SQL["follow"], (held.queue, text(held.state), tx.wall))
-    tx.db.execute(SQL["keep_pace"], (text(planned.state), held.queue))
+    if not paced.kept:
+        tx.db.execute(SQL["follow"], (paced.queue, text(paced.state), tx.wall))
+    tx.db.execute(SQL["keep_pace"], (text(planned.state), paced.queue))
     what = (Lane.RELEASED, tx.next_move(), json.dumps(moves))
     gone = {number: (id, rank, type) for number, id, rank, type in tx.db.execute(SQL["release"], what)}
-    count_releases(tx, held.queue, [(gone[number][2], due_at) for _, due_at, number in first])
-    return [_released(held.queue, *gone[number][:2], release_at) for number, release_at in moves]
+    count_releases(tx, paced.queue, [(gone[number][2], due_at) for _, due_at, number in first])
+    return [_released(paced.queue, *gone[number][:2], release_at) for number, release_at in moves]
 
 
-def _scan(tx: Transaction, held: PacedQueue, head: HeldHead, limit: int) -> list[tuple[int, int, int]]:
+def _scan(tx: Transaction, paced: PacedQueue, head: HeldHead, limit: int) -> list[tuple[int, int, int]]:
     """The first held rows behind a head: their place in the queue's order, due time and row id."""
-    offset = held.order.offset(lane_of(head.lane), Priority(head.rank))
-    found = tx.db.execute(SQL["held_scan"], (held.queue, head.lane, head.rank, tx.wall, tx.wall, limit))
+    offset = paced.order.offset(lane_of(head.lane), Priority(head.rank))
+    found = tx.db.execute(SQL["held_scan"], (paced.queue, head.lane, head.rank, tx.wall, tx.wall, limit))
     return [(due_at + offset, due_at, number) for number, due_at in found]
 
 

@@ -137,7 +137,7 @@ def leased_job(row: Row, wall: int) -> LeasedJob:
         type=type,
         retry_state=RetryState(token - credits, max_retries, _span(retry_delay), strays),
         timeout=None if timeout is None else _span(timeout),
-        held=_span(max(wall - claimed_at, 0)),
+        leased_for=_span(max(wall - claimed_at, 0)),
     )
 
 

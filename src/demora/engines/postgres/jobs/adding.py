@@ -87,11 +87,11 @@ def _as_new(answer: Added) -> Added:
 async def _add(session: Session, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]:
     if session.wall_us is None:  # one time for the keys and for their jobs
         session.wall_us = (await session.row("now"))["us"]
-    held = await _take_keys(session, jobs)
+    earlier = await _take_keys(session, jobs)
     answers: list[Added | None] = []
     taken: dict[tuple[str, str], tuple[bytes, Added]] = {}
     for job in jobs:
-        answers.append(_known(session, job, held, taken))
+        answers.append(_known(session, job, earlier, taken))
     if any(answer is not None and answer.conflict for answer in answers):
         return [answer or _new(_now(session), job) for job, answer in zip(jobs, answers, strict=True)]
     fresh = [job for job, answer in zip(jobs, answers, strict=True) if answer is None]
@@ -118,14 +118,14 @@ async def _take_keys(session: Session, jobs: Sequence[NewJob]) -> dict[tuple[str
     others = wanted.keys() - {(row["scope"], row["key"]) for row in got}
     if not others:
         return {}
-    held = await session.rows("keys_taken", scopes=[scope for scope, _ in others], keys=[key for _, key in others])
-    return {(row["scope"], row["key"]): row for row in held}
+    found = await session.rows("keys_taken", scopes=[scope for scope, _ in others], keys=[key for _, key in others])
+    return {(row["scope"], row["key"]): row for row in found}
 
 
 def _known(
     session: Session,
     job: NewJob,
-    held: dict[tuple[str, str], Any],
+    earlier: dict[tuple[str, str], Any],
     taken: dict[tuple[str, str], tuple[bytes, Added]],
 ) -> Added | None:
     """The answer for a key that was used before, in this call or an earlier one; None for a new key."""
@@ -134,8 +134,8 @@ def _known(
         return None
     if (key.scope, key.key) in taken:
         request_hash, first = taken[key.scope, key.key]
-    elif (key.scope, key.key) in held:
-        row = held[key.scope, key.key]
+    elif (key.scope, key.key) in earlier:
+        row = earlier[key.scope, key.key]
         request_hash = row["request_hash"]
         first = Added(str(row["job_id"]), from_ms(row["created_at"]), from_ms(row["scheduled_at"]))
     else:

@@ -297,8 +297,8 @@ async def renew(session: Session, reports: Sequence[Report], lease: int) -> Leas
     if session.again and logging:
         logged = await _logged(session, logging)
         logging = [report for report in logging if rows.id_key(report.lease.id) not in logged]
-    held = await session.rows("renew", lease=lease, **_reports(reports), **_logs(logging))
-    return _status_of([report.lease for report in reports], held)
+    found = await session.rows("renew", lease=lease, **_reports(reports), **_logs(logging))
+    return _status_of([report.lease for report in reports], found)
 
 
 async def _logged(session: Session, reports: Sequence[Report]) -> set[str]:
@@ -313,10 +313,10 @@ async def lease_status(session: Session, leases: Sequence[Lease]) -> LeaseStatus
 
 
 def _status_of(leases: Sequence[Lease], rows: Sequence[Any]) -> LeaseStatus:
-    held = {(str(id), token): cancel for id, token, cancel in rows}
+    leased = {(str(id), token): cancel for id, token, cancel in rows}
     return LeaseStatus(
-        lost=frozenset(lease for lease in leases if (lease.id, lease.token) not in held),
-        cancel_requested=frozenset(lease for lease in leases if held.get((lease.id, lease.token))),
+        lost=frozenset(lease for lease in leases if (lease.id, lease.token) not in leased),
+        cancel_requested=frozenset(lease for lease in leases if leased.get((lease.id, lease.token))),
     )
 
 

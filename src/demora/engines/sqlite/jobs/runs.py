@@ -286,8 +286,8 @@ def _next_in(tx: Transaction, firsts: Sequence[_Head], exhausted: Sequence[_Head
 def renew(tx: Transaction, reports: Sequence[Report], lease: int) -> LeaseStatus:
     tx.stall.renewed_every = max(lease // RENEWALS_IN_A_LEASE, LEAST_SPARING)
     for report in reports:
-        held = {"until": tx.boot + lease, "wall": tx.wall, "ran": report.ran // MILLISECOND, **_where(tx, report)}
-        tx.db.execute(SQL["renew"], held)
+        values = {"until": tx.boot + lease, "wall": tx.wall, "ran": report.ran // MILLISECOND, **_where(tx, report)}
+        tx.db.execute(SQL["renew"], values)
         renewed = tx.db.changes() > 0
         if renewed or (report.log and _is_settled(tx, report)):
             _log(tx, report)  # also after a settlement: no other report has these lines
@@ -303,10 +303,10 @@ def _is_settled(tx: Transaction, report: Report) -> bool:
 def lease_status(tx: Transaction, leases: Sequence[Lease]) -> LeaseStatus:
     ids = _encode([lease.id.replace("-", "") for lease in leases]).decode()
     found = tx.db.execute(SQL["lease_status"], (ids, tx.lease_clock))
-    held = {(rows.id_text(id), token): cancel for id, token, cancel in found}
+    leased = {(rows.id_text(id), token): cancel for id, token, cancel in found}
     return LeaseStatus(
-        lost=frozenset(lease for lease in leases if (lease.id, lease.token) not in held),
-        cancel_requested=frozenset(lease for lease in leases if held.get((lease.id, lease.token))),
+        lost=frozenset(lease for lease in leases if (lease.id, lease.token) not in leased),
+        cancel_requested=frozenset(lease for lease in leases if leased.get((lease.id, lease.token))),
     )
 
 
@@ -344,9 +344,9 @@ def _trace(tx: Transaction, settlements: Sequence[Settlement], answers: Sequence
 
 
 def _complete(tx: Transaction, done: Sequence[Settlement], counted: Counted) -> frozenset[Lease]:
-    """Record successes in one statement, and return the leases that still held."""
-    held: dict[_LeaseKey, Report] = {}
-    packed = [_completion(tx, s, held) for s in done]
+    """Record successes in one statement, and return the leases that were still valid."""
+    reports: dict[_LeaseKey, Report] = {}
+    packed = [_completion(tx, s, reports) for s in done]
     what = {
         "status": Status.COMPLETED.value,
         "wall": tx.wall,
@@ -358,7 +358,7 @@ def _complete(tx: Transaction, done: Sequence[Settlement], counted: Counted) -> 
     ours = set[Lease]()
     by_lane = defaultdict[tuple[str, str, int], list[tuple[int, int]]](list)
     for id, token, _, queue, type, lane, due_at, started_at in moved:
-        if (report := held.get((id, token))) is not None:
+        if (report := reports.get((id, token))) is not None:
             ours.add(report.lease)
             by_lane[queue, type, lane].append(((started_at - due_at) * 1000, report.ran // MICROSECOND))
     for (queue, type, lane), times in by_lane.items():
@@ -373,11 +373,11 @@ def _complete(tx: Transaction, done: Sequence[Settlement], counted: Counted) -> 
     return frozenset(ours)
 
 
-def _completion(tx: Transaction, settlement: Settlement, held: dict[_LeaseKey, Report]) -> tuple[Any, ...]:
-    """The parameters of a success; adds to `held` under which id and token the statement returns its job."""
+def _completion(tx: Transaction, settlement: Settlement, reports: dict[_LeaseKey, Report]) -> tuple[Any, ...]:
+    """The parameters of a success; adds its report under the id and token that the statement returns."""
     report, result = settlement.report, settlement.verdict.result
     id = rows.id_bytes(report.lease.id)
-    held[id, report.lease.token] = report
+    reports[id, report.lease.token] = report
     return (
         None if id is None else id.hex(),
         report.lease.token,
