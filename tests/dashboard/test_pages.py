@@ -636,6 +636,23 @@ async def test_the_overview_says_what_is_wrong_and_mends_it(browser: Browser, cl
     assert "is paused" not in (await browser.live("/dashboard")).text
 
 
+async def test_a_warning_has_the_colour_of_no_state_and_stands_below_problems(browser: Browser, client: Client) -> None:
+    await register(client, types=("demo.echo",))
+    await client.enqueue("demo.echo", max_retries=0)
+    await settle(client.store, await claim_one(client.store), Raised("Timeout"))
+    await client.enqueue("report.build", delay="1h")
+    await client.enqueue("image.resize")
+    await client.enqueue("demo.echo", queue="mail")
+    await client.pause("mail")
+    text = (await browser.get("/dashboard")).text
+    found = re.findall(r"<li( data-state=\"\w+\")?><svg.*?</svg>\s*<span class=\"words\">(.*?)[<.]", text, re.DOTALL)
+    colours = [
+        (colour[13:-1], next(word for word in ("image", "paused", "report", "failed for good") if word in words))
+        for colour, words in found
+    ]
+    assert colours == [("failed", "image"), ("held", "paused"), ("", "report"), ("failed", "failed for good")]
+
+
 async def test_what_only_a_shell_can_mend_has_the_command(browser: Browser, client: Client) -> None:
     await client.enqueue("demo.echo", queue="mail")
     assert 'data-copy="demora worker --app MODULE:APP"' in (await browser.get("/dashboard")).text
