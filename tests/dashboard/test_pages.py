@@ -52,6 +52,18 @@ async def test_a_page_of_an_empty_system_is_whole(browser: Browser, page: str) -
     assert "unsafe" not in policy
 
 
+@pytest.mark.parametrize("page", [*PAGES, "/jobs?q=queue:none"])
+@pytest.mark.parametrize("demo", [True, False])
+async def test_an_empty_panel_has_a_sentence_a_command_and_a_button(
+    app: Demora, browser: Browser, page: str, demo: bool
+) -> None:
+    if not demo:
+        app.registry.switch_off(["demo.echo"], "a test wants it")
+    [empty] = re.findall(r'<div class="empty">(.*?)</div>', (await browser.get(f"/dashboard{page}")).text, re.DOTALL)
+    parts = re.findall(r'<(h2|p|code)>|<(?:a|button)[^>]* class="(button)', empty)
+    assert ["".join(one) for one in parts] == ["h2", "p", "code", "button"]
+
+
 @pytest.mark.parametrize("page", PAGES)
 async def test_no_page_has_a_script_or_a_style_of_its_own(browser: Browser, client: Client, page: str) -> None:
     await browser.act("/dashboard/first-minute")
