@@ -815,6 +815,19 @@ async def test_the_system_page_shows_workers_and_no_secret(app: Demora, browser:
     assert await client.webhooks.disabled() == []
 
 
+async def test_the_slots_of_a_worker_are_drawn_with_their_number_beside_them(browser: Browser, client: Client) -> None:
+    await make_lively(client)
+    await register(client, id="large", slots=640)
+    text = (await browser.get("/dashboard/system")).text
+    assert "<th>Slots taken</th>" in text
+    drawn = {words: squares for squares, words in re.findall(r'class="slot-count">(.*?)<span[^>]*>(.*?)</span>', text, re.DOTALL)}
+    assert {words: (one.count('"fill"'), one.count("<rect")) for words, one in drawn.items()} == {
+        "3 of 8": (3, 8),
+        "0 of 8": (0, 8),
+        "0 of 640": (0, 64),
+    }
+
+
 async def test_failing_hosts_are_named_and_delivered_to_again(browser: Browser, client: Client) -> None:
     await make_lively(client)
     text = (await browser.get("/dashboard/system")).text
