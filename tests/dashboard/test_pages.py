@@ -820,7 +820,9 @@ async def test_the_slots_of_a_worker_are_drawn_with_their_number_beside_them(bro
     await register(client, id="large", slots=640)
     text = (await browser.get("/dashboard/system")).text
     assert "<th>Slots taken</th>" in text
-    drawn = {words: squares for squares, words in re.findall(r'class="slot-count">(.*?)<span[^>]*>(.*?)</span>', text, re.DOTALL)}
+    drawn = {
+        words: squares for squares, words in re.findall(r'class="slot-count">(.*?)<span[^>]*>(.*?)</span>', text, re.DOTALL)
+    }
     assert {words: (one.count('"fill"'), one.count("<rect")) for words, one in drawn.items()} == {
         "3 of 8": (3, 8),
         "0 of 8": (0, 8),
