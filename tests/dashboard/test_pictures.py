@@ -50,6 +50,13 @@ def test_the_segments_fill_the_picture_without_gaps() -> None:
     assert life.now is None
 
 
+def test_a_life_of_no_measurable_length_took_under_a_millisecond() -> None:
+    ran = Attempt(1, AT, AT, "ann")
+    life = draw_life(job(status=Status.COMPLETED, started_at=AT, completed_at=AT, attempts=(ran,)), AT, reason="completed")
+    assert life.words == "under 1ms in all"
+    assert life.summary == "attempt 1 ran for under 1ms"
+
+
 def test_what_is_to_come_is_drawn_after_now() -> None:
     waiting = job(scheduled_at=after(3600), due_at=after(3600))
     assert states(draw_life(waiting, after(60), reason="not_due")) == [("scheduled", False), ("scheduled", True)]

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from ..client.statistics import FlowPoint, FlowSeries, TypesMetrics
 from ..core.spans import timestamp
-from .drawing import rough_ms
+from .drawing import measured_ms
 
 SPANS = {"hour": "Hour", "day": "Day", "week": "Week"}
 SPARK_WIDTH, SPARK_HEIGHT = 100, 28
@@ -67,7 +67,7 @@ def drawn_flow(flow: FlowSeries | None) -> dict[str, Any]:
     late = flow.total.lateness
     return {
         "flow": flow.total,
-        "lateness": None if late.p50 is None else {"p50": rough_ms(late.p50), "p99": rough_ms(late.p99)},
+        "lateness": None if late.p50 is None else {"p50": measured_ms(late.p50), "p99": measured_ms(late.p99)},
         "charts": chart_data(flow.series, flow.step),
         "sparks": sparks(flow.series),
         "each": per_step(flow.step),

@@ -19,7 +19,7 @@ from ..store.diagnostics import Activity, Finding, JobsOverview, MissingWorker, 
 from ..store.jobs import Queue
 from ..store.paces import Pacing
 from .charts import QueuePictures, draw_queues
-from .drawing import plural, rough, sentence
+from .drawing import measured, plural, sentence
 from .search import search_text
 from .times import Pieces
 from .visit import Visit
@@ -280,8 +280,7 @@ def _line(data: dict[str, Any]) -> str:
 
 def _end(job: Job, data: dict[str, Any]) -> Short:
     if job.status is Status.COMPLETED and job.started_at is not None and job.completed_at is not None:
-        took = job.completed_at - job.started_at
-        return Short(f"took {rough(took) if took else 'under 1ms'}, ended", data["endedAt"])
+        return Short(f"took {measured(job.completed_at - job.started_at)}, ended", data["endedAt"])
     if job.error:
         return Short(job.error)
     return Short("cancelled" if job.status is Status.CANCELLED else "", data["endedAt"])
