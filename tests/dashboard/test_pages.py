@@ -18,13 +18,15 @@ import pytest
 import demora
 from demora import Demora
 from demora.api import make_api
+from demora.api.access import Door
 from demora.client import shared
 from demora.client.client import Client
 from demora.core.spans import timestamp
 from demora.core.states import Status
 from demora.core.verdict import Raised, Succeeded
 from demora.dashboard import reading, static_files
-from demora.dashboard.asgi import ROUTES
+from demora.dashboard.access import Access
+from demora.dashboard.asgi import ROUTES, Dashboard
 from demora.dashboard.pages.actions import FEW
 from demora.errors import BadSetting, SearchTooSlow
 from demora.runtime.front import Front
@@ -787,6 +789,18 @@ async def test_a_schedule_is_drawn_triggered_paused_and_changed(browser: Browser
     assert "cron" in (await browser.get("/dashboard/schedules/nightly/preview?cron=nonsense")).text
     await browser.act("/dashboard/schedules/nightly/change", cron="0 4 * * 1")
     assert (await client.schedule("nightly")).schedule.cron == "0 4 * * 1"
+
+
+async def test_the_preview_of_a_schedule_begins_at_the_time_of_the_page(app: Demora, settings: Settings) -> None:
+    access = Access(app, settings, ask_host=None, open_without_keys=True)
+    board = Dashboard(app, settings, access, door=Door(settings), now=lambda: datetime(2030, 1, 31, 12, tzinfo=UTC))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(board), base_url=BASE) as http:
+        await (await app.open()).add_schedule("nightly", "demo.echo", cron="0 3 * * *")
+        text = (await http.get("/schedules/nightly/preview?cron=0+4+*+*+*")).text
+    assert re.findall(r'datetime="([^"]+)" data-style="ago"', text)[:2] == [
+        "2030-02-01T04:00:00.000Z",
+        "2030-02-02T04:00:00.000Z",
+    ]
 
 
 async def test_a_schedule_in_an_unknown_zone_is_named_and_the_others_are_drawn(
