@@ -22,6 +22,7 @@ from demora.core.states import Status
 from demora.dashboard.asgi import service_dashboard
 from demora.runtime.front import Front
 from demora.settings import Settings
+from demora.store.statistics import Depth
 from demora.worker import Worker
 from tests.builders import BROKEN, claim_one, settle
 from tests.dashboard.chromium import chromium, serving, watched
@@ -443,6 +444,32 @@ async def test_a_phone_shows_what_queues_hold_and_a_readable_life(engine: Chromi
         await expect(page.locator(".timeline > .picture")).to_be_hidden()
 
 
+async def test_a_chart_of_nothing_is_one_line_on_a_phone(engine: Chromium, site: str, client: Client) -> None:
+    await client.enqueue("demo.echo", delay="1h")
+    async with watched(engine, viewport=SIZES["phone"]) as (_, page):
+        await page.goto(f"{site}/dashboard")
+        charts = page.locator("[data-chart]")
+        await expect(charts).to_have_text([re.compile("No runs"), re.compile("No runs"), re.compile("Nothing seen waiting")])
+        heights = await charts.evaluate_all("(all) => all.map((one) => one.clientHeight)")
+        assert max(heights) <= 40
+
+
+async def test_a_chart_has_room_for_the_names_of_its_lines(engine: Chromium, site: str, client: Client) -> None:
+    await client.enqueue("demo.echo", queue="a-queue-with-name", delay="1h")
+    await client.store.statistics.sample({"a-queue-with-name": Depth(3, 4)})
+    async with watched(engine, viewport=SIZES["phone"]) as (_, page):
+        await page.goto(f"{site}/dashboard/queues")
+        await page.locator(".u-over").wait_for()
+        assert await page.evaluate(ROOM) > 0
+
+
+# The pixels that are left beside the name of a chart's line.
+ROOM = """() => {
+  const context = document.createElement("canvas").getContext("2d");
+  context.font = "12px Inter, system-ui, sans-serif";
+  const right = (query) => document.querySelector(query).getBoundingClientRect().right;
+  return right("[data-chart]") - right(".u-over") - 8 - context.measureText("a-queue-with-name").width;
+}"""
 OPEN = "(path) => htmx.ajax('GET', path, {target: '#dialog', swap: 'innerHTML'})"
 WATCH_SHIFTS = """() => {
   window.shift = 0;

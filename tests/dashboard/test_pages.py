@@ -18,13 +18,15 @@ import pytest
 import demora
 from demora import Demora
 from demora.api import make_api
+from demora.api.access import Door
 from demora.client import shared
 from demora.client.client import Client
 from demora.core.spans import timestamp
 from demora.core.states import Status
 from demora.core.verdict import Raised, Succeeded
 from demora.dashboard import reading, static_files
-from demora.dashboard.asgi import ROUTES
+from demora.dashboard.access import Access
+from demora.dashboard.asgi import ROUTES, Dashboard
 from demora.dashboard.pages.actions import FEW
 from demora.errors import BadSetting, SearchTooSlow
 from demora.runtime.front import Front
@@ -50,6 +52,18 @@ async def test_a_page_of_an_empty_system_is_whole(browser: Browser, page: str) -
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
+
+
+@pytest.mark.parametrize("page", [*PAGES, "/jobs?q=queue:none"])
+@pytest.mark.parametrize("demo", [True, False])
+async def test_an_empty_panel_has_a_sentence_a_command_and_a_button(
+    app: Demora, browser: Browser, page: str, demo: bool
+) -> None:
+    if not demo:
+        app.registry.switch_off(["demo.echo"], "a test wants it")
+    [empty] = re.findall(r'<div class="empty">(.*?)</div>', (await browser.get(f"/dashboard{page}")).text, re.DOTALL)
+    parts = re.findall(r'<(h2|p|code)>|<(?:a|button)[^>]* class="(button)', empty)
+    assert ["".join(one) for one in parts] == ["h2", "p", "code", "button"]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -636,6 +650,23 @@ async def test_the_overview_says_what_is_wrong_and_mends_it(browser: Browser, cl
     assert "is paused" not in (await browser.live("/dashboard")).text
 
 
+async def test_a_warning_has_the_colour_of_no_state_and_stands_below_problems(browser: Browser, client: Client) -> None:
+    await register(client, types=("demo.echo",))
+    await client.enqueue("demo.echo", max_retries=0)
+    await settle(client.store, await claim_one(client.store), Raised("Timeout"))
+    await client.enqueue("report.build", delay="1h")
+    await client.enqueue("image.resize")
+    await client.enqueue("demo.echo", queue="mail")
+    await client.pause("mail")
+    text = (await browser.get("/dashboard")).text
+    found = re.findall(r"<li( data-state=\"\w+\")?><svg.*?</svg>\s*<span class=\"words\">(.*?)[<.]", text, re.DOTALL)
+    colours = [
+        (colour[13:-1], next(word for word in ("image", "paused", "report", "failed for good") if word in words))
+        for colour, words in found
+    ]
+    assert colours == [("failed", "image"), ("held", "paused"), ("", "report"), ("failed", "failed for good")]
+
+
 async def test_what_only_a_shell_can_mend_has_the_command(browser: Browser, client: Client) -> None:
     await client.enqueue("demo.echo", queue="mail")
     assert 'data-copy="demora worker --app MODULE:APP"' in (await browser.get("/dashboard")).text
@@ -760,6 +791,18 @@ async def test_a_schedule_is_drawn_triggered_paused_and_changed(browser: Browser
     assert (await client.schedule("nightly")).schedule.cron == "0 4 * * 1"
 
 
+async def test_the_preview_of_a_schedule_begins_at_the_time_of_the_page(app: Demora, settings: Settings) -> None:
+    access = Access(app, settings, ask_host=None, open_without_keys=True)
+    board = Dashboard(app, settings, access, door=Door(settings), now=lambda: datetime(2030, 1, 31, 12, tzinfo=UTC))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(board), base_url=BASE) as http:
+        await (await app.open()).add_schedule("nightly", "demo.echo", cron="0 3 * * *")
+        text = (await http.get("/schedules/nightly/preview?cron=0+4+*+*+*")).text
+    assert re.findall(r'datetime="([^"]+)" data-style="ago"', text)[:2] == [
+        "2030-02-01T04:00:00.000Z",
+        "2030-02-02T04:00:00.000Z",
+    ]
+
+
 async def test_a_schedule_in_an_unknown_zone_is_named_and_the_others_are_drawn(
     browser: Browser, client: Client, tmp_path: Path
 ) -> None:
@@ -784,6 +827,21 @@ async def test_the_system_page_shows_workers_and_no_secret(app: Demora, browser:
     answer = await browser.act("/dashboard/system/enable", url="https://shop.example/hook?token=canary")
     assert answer.status_code == 204
     assert await client.webhooks.disabled() == []
+
+
+async def test_the_slots_of_a_worker_are_drawn_with_their_number_beside_them(browser: Browser, client: Client) -> None:
+    await make_lively(client)
+    await register(client, id="large", slots=640)
+    text = (await browser.get("/dashboard/system")).text
+    assert "<th>Slots taken</th>" in text
+    drawn = {
+        words: squares for squares, words in re.findall(r'class="slot-count">(.*?)<span[^>]*>(.*?)</span>', text, re.DOTALL)
+    }
+    assert {words: (one.count('"fill"'), one.count("<rect")) for words, one in drawn.items()} == {
+        "3 of 8": (3, 8),
+        "0 of 8": (0, 8),
+        "0 of 640": (0, 64),
+    }
 
 
 async def test_failing_hosts_are_named_and_delivered_to_again(browser: Browser, client: Client) -> None:

@@ -12,7 +12,7 @@ from demora.client.webhooks import DeliveryHistory, DeliveryTry
 from demora.core.job import Attempt, Job, Lane, Priority
 from demora.core.states import Status
 from demora.core.statistics import Percentiles
-from demora.dashboard.charts import depth_data, due_strip, spark
+from demora.dashboard.charts import chart_data, depth_data, due_strip, spark
 from demora.dashboard.drawing import ago, draw, rough, visible
 from demora.dashboard.search import read_search
 from demora.dashboard.timeline import WIDTH, Timeline, draw_life
@@ -48,6 +48,13 @@ def test_the_segments_fill_the_picture_without_gaps() -> None:
     assert edges[-1][1] == pytest.approx(WIDTH, abs=1)
     assert all(end == pytest.approx(start, abs=0.2) for (_, end), (start, _) in itertools.pairwise(edges))
     assert life.now is None
+
+
+def test_a_life_of_no_measurable_length_took_under_a_millisecond() -> None:
+    ran = Attempt(1, AT, AT, "ann")
+    life = draw_life(job(status=Status.COMPLETED, started_at=AT, completed_at=AT, attempts=(ran,)), AT, reason="completed")
+    assert life.words == "under 1ms in all"
+    assert life.summary == "attempt 1 ran for under 1ms"
 
 
 def test_what_is_to_come_is_drawn_after_now() -> None:
@@ -169,7 +176,14 @@ def test_lines_of_a_chart_are_the_largest_and_the_others_together() -> None:
     data = json.loads(depth_data({f"q{n}": line(n) for n in range(6)}))
     assert [one["label"] for one in data["series"]] == ["q5", "q4", "q3", "2 others"]
     assert data["series"][3]["values"] == [0, 3, 6]
-    assert json.loads(depth_data({}))["series"] == []
+    assert depth_data({}) == "null"
+
+
+def test_a_chart_of_nothing_but_zeros_has_nothing_to_show() -> None:
+    quiet = [FlowPoint(after(60 * n), 0, 0, 0, 0, None, None, None, None, ready=0, delayed=0) for n in range(3)]
+    assert chart_data(quiet, 60_000) == {"runs": "null", "late": "null"}
+    prompt = [msgspec.structs.replace(one, completed=1, lateness_p50=0.0, lateness_p99=0.0) for one in quiet]
+    assert [json.loads(one)["unit"] for one in chart_data(prompt, 60_000).values()] == ["jobs", "ms"]
 
 
 @pytest.mark.parametrize(

@@ -138,11 +138,13 @@ class Schedules:
         found = await self.schedule(name)
         return fire_times_after(found.schedule, _now(), count) if found.schedule.enabled else []
 
-    def preview_schedule(self, *, count: int = RUNS, **values: Any) -> SchedulePreview:
-        """Check values as `add_schedule` takes them, and say when such a schedule would fire. Stores nothing."""
+    def preview_schedule(self, *, count: int = RUNS, now: datetime | None = None, **values: Any) -> SchedulePreview:
+        """Check values as `add_schedule` takes them, and say when such a schedule would fire after `now`, by default the
+        present. Stores nothing."""
         _check_count(count)
-        made = make_schedule("preview", make_schedule_request({"type": "preview", **values}), now=_now())
-        return SchedulePreview(say_schedule(made), made.timezone, fire_times_after(made, _now(), count))
+        now = now or _now()
+        made = make_schedule("preview", make_schedule_request({"type": "preview", **values}), now=now)
+        return SchedulePreview(say_schedule(made), made.timezone, fire_times_after(made, now, count))
 
     async def schedule_jobs(self, name: str, *, after: str | None = None, limit: int = 50) -> Page:
         """Return a page of the jobs that a schedule has added, newest first, also those of a schedule that was removed."""

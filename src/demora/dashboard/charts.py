@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from ..client.statistics import FlowPoint, FlowSeries, TypesMetrics
 from ..core.spans import timestamp
-from .drawing import rough_ms
+from .drawing import measured_ms
 
 SPANS = {"hour": "Hour", "day": "Day", "week": "Week"}
 SPARK_WIDTH, SPARK_HEIGHT = 100, 28
@@ -67,7 +67,7 @@ def drawn_flow(flow: FlowSeries | None) -> dict[str, Any]:
     late = flow.total.lateness
     return {
         "flow": flow.total,
-        "lateness": None if late.p50 is None else {"p50": rough_ms(late.p50), "p99": rough_ms(late.p99)},
+        "lateness": None if late.p50 is None else {"p50": measured_ms(late.p50), "p99": measured_ms(late.p99)},
         "charts": chart_data(flow.series, flow.step),
         "sparks": sparks(flow.series),
         "each": per_step(flow.step),
@@ -75,7 +75,8 @@ def drawn_flow(flow: FlowSeries | None) -> dict[str, Any]:
 
 
 def chart_data(series: Sequence[FlowPoint], step_ms: int) -> dict[str, str]:
-    """Return the data of both charts as JSON for the script: the runs of each step, and how late they began.
+    """Return the data of both charts as JSON for the script: the runs of each step, and how late they began. Where there
+    were no runs it is `null`.
 
     Both have the same times, so they share one axis.
     """
@@ -90,10 +91,14 @@ def chart_data(series: Sequence[FlowPoint], step_ms: int) -> dict[str, str]:
         _series("p50", "ready", [point.lateness_p50 for point in points], dashed=True),
     ]
     step = step_ms // 1000
-    return {
-        "runs": json.dumps({"at": at, "step": step, "unit": "jobs", "series": runs}),
-        "late": json.dumps({"at": at, "step": step, "unit": "ms", "series": late}),
-    }
+    return {"runs": _data(at, step, "jobs", runs), "late": _data(at, step, "ms", late)}
+
+
+def _data(at: Sequence[int], step: int, unit: str, series: Sequence[Mapping[str, Any]]) -> str:
+    """Return the data of a chart; `null` if it has nothing to show: no value, or of jobs only zeros."""
+    seen = (value for one in series for value in one["values"])
+    shown = any(seen) if unit == "jobs" else any(value is not None for value in seen)
+    return json.dumps({"at": at, "step": step, "unit": unit, "series": series} if shown else None)
 
 
 def _series(label: str, state: str, values: Sequence[float | None], **style: bool) -> dict[str, Any]:
@@ -223,7 +228,7 @@ def _lines(points: Sequence[FlowPoint], step: int, lines: Sequence[Line], state:
         for n, (name, values) in enumerate(named)
     ]
     at = [round(point.at.timestamp()) for point in points]
-    return json.dumps({"at": at, "step": step // 1000, "unit": "jobs", "series": series})
+    return _data(at, step // 1000, "jobs", series)
 
 
 MOST_LINES = 3  # queues or types with a line of their own

@@ -82,9 +82,14 @@ def rough(span: timedelta) -> str:
     return re.sub(r"(?<=[a-z])(?=\d)", " ", say(rounded))
 
 
-def rough_ms(milliseconds: float | None) -> str:
-    """Round a number of milliseconds for people; a dash if there is none."""
-    return "–" if milliseconds is None else rough(timedelta(milliseconds=milliseconds))
+def measured(span: timedelta) -> str:
+    """Round a span that was measured. Clocks have a grain of 1 ms, so nothing took 0 s: it took less than 1 ms."""
+    return rough(span) if span >= timedelta(milliseconds=1) else "under 1ms"
+
+
+def measured_ms(milliseconds: float | None) -> str:
+    """Round a measured number of milliseconds; a dash if there is none."""
+    return "–" if milliseconds is None else measured(timedelta(milliseconds=milliseconds))
 
 
 _UNITS = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
@@ -169,6 +174,7 @@ def _environment() -> Environment:
     )
     filters = (
         rough,
+        measured,
         seconds,
         size,
         number,

@@ -19,7 +19,7 @@ from ..store.diagnostics import Activity, Finding, JobsOverview, MissingWorker, 
 from ..store.jobs import Queue
 from ..store.paces import Pacing
 from .charts import QueuePictures, draw_queues
-from .drawing import plural, rough, sentence
+from .drawing import measured, plural, sentence
 from .search import search_text
 from .times import Pieces
 from .visit import Visit
@@ -35,10 +35,11 @@ MOST_RUNNING = 25  # jobs that the overview lists
 class Trouble(msgspec.Struct, frozen=True):
     """Something that is wrong now: in words, what to do about it, and the button that does it.
 
-    A button either acts (`post`) or leads to a page (`link`). What only a shell can mend has the `command`.
+    `state` is the state of jobs that it is about, None for a warning that is about no state: colour means state and nothing
+    else. A button either acts (`post`) or leads to a page (`link`). What only a shell can mend has the `command`.
     """
 
-    state: str
+    state: str | None
     words: Pieces
     advice: str | None = None
     button: str | None = None
@@ -147,8 +148,9 @@ def totals(queues: Sequence[Queue]) -> Totals:
 async def read_troubles(visit: Visit, activity: Activity, workers: Sequence[WorkerRecord]) -> Troubles:
     """Return what is wrong now."""
     findings = await _findings(visit, activity, workers)
-    found = [*_paused(visit, activity), *(_of_finding(visit, one) for one in findings or ())]
-    return Troubles(sorted(found, key=lambda trouble: trouble.state != "failed"), complete=findings is not None)
+    problems = [_of_finding(visit, one) for one in findings or () if one.level == "problem"]
+    warnings = [_of_finding(visit, one) for one in findings or () if one.level != "problem"]
+    return Troubles([*problems, *_paused(visit, activity), *warnings], complete=findings is not None)
 
 
 def _paused(visit: Visit, activity: Activity) -> Iterator[Trouble]:
@@ -201,7 +203,7 @@ _WORKER = "demora worker --app MODULE:APP"
 
 
 def _of_finding(visit: Visit, finding: Finding) -> Trouble:
-    state = "failed" if finding.level == "problem" else "running"
+    state = "failed" if finding.level == "problem" or finding.check == "dead letters" else None
     words, advice = (f"{sentence(finding.fact)}.",), finding.advice and f"{sentence(finding.advice)}."
     if finding.missing is not None:
         return _missing_worker(visit, finding.missing, state, words)
@@ -214,7 +216,7 @@ def _of_finding(visit: Visit, finding: Finding) -> Trouble:
     return Trouble(state, words, advice)
 
 
-def _missing_worker(visit: Visit, missing: MissingWorker, state: str, words: tuple[str, ...]) -> Trouble:
+def _missing_worker(visit: Visit, missing: MissingWorker, state: str | None, words: tuple[str, ...]) -> Trouble:
     if missing.queue is None:
         return Trouble(state, words, None, "See the workers", link=visit.link("system"), command=_WORKER)
     there = visit.link("jobs", q=search_text(JobFilter(WAITING, type=missing.type, queue=missing.queue)))
@@ -278,8 +280,7 @@ def _line(data: dict[str, Any]) -> str:
 
 def _end(job: Job, data: dict[str, Any]) -> Short:
     if job.status is Status.COMPLETED and job.started_at is not None and job.completed_at is not None:
-        took = job.completed_at - job.started_at
-        return Short(f"took {rough(took) if took else 'under 1ms'}, ended", data["endedAt"])
+        return Short(f"took {measured(job.completed_at - job.started_at)}, ended", data["endedAt"])
     if job.error:
         return Short(job.error)
     return Short("cancelled" if job.status is Status.CANCELLED else "", data["endedAt"])

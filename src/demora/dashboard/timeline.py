@@ -13,7 +13,7 @@ import msgspec
 from ..client.webhooks import DeliveryHistory
 from ..core.job import Attempt, Job, Lane
 from ..core.states import Status
-from .drawing import rough
+from .drawing import measured
 
 WIDTH, HEIGHT = 960, 80  # the picture is as wide as its page; these are the units in which places are computed
 TOP, THICK = 36, 24  # of the row of segments
@@ -94,13 +94,12 @@ def draw_life(
     marks = _marks(job, placed, now)
     words = "; ".join(f"{one.words} for {length(one)}" for one in segments)
     past = [one for one in segments if not one.future]
-    whole = f"{rough(past[-1].end - job.created_at)} {'in all' if job.status.ended else 'so far'}" if past else ""
+    whole = f"{measured(past[-1].end - job.created_at)} {'in all' if job.status.ended else 'so far'}" if past else ""
     return Timeline(placed, marks, None if job.status.ended else present, words or "just added", whole)
 
 
 def length(segment: Segment) -> str:
-    span = segment.end - segment.start
-    return rough(span) if span else "under 1ms"
+    return measured(segment.end - segment.start)
 
 
 def _deliveries(job: Job, deliveries: Sequence[DeliveryHistory]) -> list[Segment]:

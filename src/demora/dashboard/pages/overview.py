@@ -29,21 +29,16 @@ from ..visit import Route, View, Visit
 
 DUE_COUNTED_EVERY = 30.0  # seconds; an action counts anew
 TOO_MANY = "There are too many waiting jobs to count in time."
-MOST_SLOTS = 64  # slots of one worker that are drawn
 
 
 class WorkerSlots(msgspec.Struct, frozen=True):
-    """What a worker runs now. `jobs` are those that are read; it may run more (`busy`). `drawn` slots have a square."""
+    """What a worker runs now. `jobs` are those that are read; it may run more (`busy`)."""
 
     id: str
     host: str
     slots: int
     busy: int
     jobs: list[Job]
-
-    @property
-    def drawn(self) -> int:
-        return min(self.slots, MOST_SLOTS)
 
 
 def slots_of(workers: Sequence[WorkerRecord], busy: dict[str, int], running: Sequence[Job]) -> list[WorkerSlots]:

@@ -120,7 +120,7 @@ async def preview(visit: Visit) -> View:
 
 def _preview(visit: Visit, form: Mapping[str, str]) -> dict[str, Any]:
     try:
-        found = visit.client.preview_schedule(count=5, **_timing(form))
+        found = visit.client.preview_schedule(count=5, now=visit.now, **_timing(form))
     except DemoraError as problem:
         words = f"{problem.field}: {problem.reason}" if isinstance(problem, Invalid) else str(problem)
         return {"refused": words, "words": "", "runs": []}

@@ -45,7 +45,7 @@
     const top = (u, min, max) => { const most = Math.max(max, least); const all = ticks(most, data.unit === "jobs"); return [0, Math.max(all[all.length - 1], most)]; };
     const wide = width > 700;
     return {
-      width, height: HEIGHT, legend: {show: false}, padding: [8, wide ? 124 : 84, 0, 0],
+      width, height: HEIGHT, legend: {show: false}, padding: [8, labelRoom(data, width, font), 0, 0],
       cursor: {y: false, points: {size: 6}, drag: {x: false, y: false}, sync: {key: "overview"}},
       scales: {x: {time: true}, y: {range: top}},
       axes: [
@@ -64,6 +64,14 @@
         draw: [(u) => endLabels(u, data, font)],
       },
     };
+  }
+
+  // The room right of the lines: as much as the longest label needs, up to two fifths of the chart.
+  function labelRoom(data, width, font) {
+    const context = document.createElement("canvas").getContext("2d");
+    context.font = font;
+    const longest = Math.max(0, ...data.series.map((one) => context.measureText(one.label).width));
+    return Math.max(width > 700 ? 124 : 84, Math.min(Math.ceil(longest) + 12, 0.4 * width));
   }
 
   // Each line carries its name at its end; names that would overlap are moved apart.
@@ -97,12 +105,14 @@
     return `${text.slice(0, length)}…`;
   }
 
+  const labels = (data) => data.series.map((one) => one.label).join("\n");
+
   function draw(element) {
     const text = element.dataset.chart;
     const before = drawn.get(element);
     if (!text || before?.text === text) return; // without data it is still being read, and says so
     const data = JSON.parse(text);
-    if (!data.series.some((one) => one.values.some((value) => (data.unit === "jobs" ? value > 0 : value != null)))) {
+    if (data === null) {
       before?.chart.destroy();
       drawn.delete(element);
       const note = document.createElement("p");
@@ -112,7 +122,7 @@
       return;
     }
     const columns = [data.at, ...data.series.map((one) => one.values)];
-    if (before && before.data.series.length === data.series.length && before.data.step === data.step) {
+    if (before && labels(before.data) === labels(data) && before.data.step === data.step) {
       Object.assign(before.data, data);
       before.text = text;
       before.chart.setData(columns);
