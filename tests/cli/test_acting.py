@@ -52,7 +52,7 @@ def test_delete_removes_an_ended_job_only(run: Run, enqueued: Callable[..., str]
 
 def test_reschedule_changes_time_and_priority_and_keeps_the_id(run: Run, enqueued: Callable[..., str]) -> None:
     id = enqueued()
-    assert run("reschedule", id, "--delay", "2h", "--priority", "low").stdout == f"{id} is due in 2h, priority LOW\n"
+    assert run("reschedule", id, "--delay", "3d", "--priority", "low").stdout == f"{id} is due in 3d, priority LOW\n"
     run("reschedule", id, "--at", "2099-01-31T09:00:00Z")
     job = answer(run("job", id, "--json"))
     assert (job["scheduledAt"], job["priority"]) == ("2099-01-31T09:00:00.000Z", "LOW")

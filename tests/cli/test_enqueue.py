@@ -19,8 +19,8 @@ def test_it_stores_every_option(run: Run) -> None:
 
 
 def test_it_says_the_id_and_when_the_job_is_due(run: Run) -> None:
-    said = run("enqueue", "demo.echo", "--delay", "5m").stdout
-    assert "enqueued: demo.echo in queue default, due in 5m" in said
+    said = run("enqueue", "demo.echo", "--delay", "5d").stdout
+    assert "enqueued: demo.echo in queue default, due in 5d" in said
 
 
 def test_a_time_needs_a_zone(run: Run) -> None:

@@ -64,12 +64,12 @@ def test_a_list_says_who_may_what_until_when(run: Run) -> None:
     assert run("migrate").exit_code == 0
     assert run("keys", "list").stdout == "no API keys; demora keys create creates one\n"
     gone, _ = create(run, "old\n", "--scope", "operate")
-    kept, _ = create(run, "ci", "--scope", "read", "--scope", "submit", "--expires-in", "2d")
+    kept, _ = create(run, "ci", "--scope", "read", "--scope", "submit", "--expires-in", "3d")
     run("keys", "revoke", gone)
     header, first, second = run("keys", "list").stdout.splitlines()
     assert header.split() == ["ID", "NAME", "SCOPES", "STATE", "CREATED", "LAST", "USED", "EXPIRES"]
     assert [first.split()[:4], second.split()[:3]] == [[gone, "old\\n", "operate", "revoked"], [kept, "ci", "submit,read"]]
-    assert re.search(r"in force .* never +in 2d", second)
+    assert re.search(r"in force .* never +in 3d", second)
 
 
 def test_a_key_is_revoked_once_and_for_good(run: Run) -> None:

@@ -49,11 +49,11 @@ def test_an_empty_database_has_no_jobs(run: Run) -> None:
 
 
 def test_jobs_lists_the_newest_first(run: Run, enqueued: Callable[..., str]) -> None:
-    first, second = enqueued("demo.echo", "--delay", "5m"), enqueued("demo.sleep", "--queue", "slow", "--priority", "LOW")
+    first, second = enqueued("demo.echo", "--delay", "5d"), enqueued("demo.sleep", "--queue", "slow", "--priority", "LOW")
     header, *rows = run("jobs").stdout.splitlines()
     assert header.split() == ["ID", "STATUS", "WHEN", "TYPE", "QUEUE", "PRIORITY", "ATTEMPTS"]
     assert rows[0].split() == [second, "QUEUED", "due", "now", "demo.sleep", "slow", "LOW", "0", "of", "4"]
-    assert rows[1].split() == [first, "QUEUED", "due", "in", "5m", "demo.echo", "default", "NORMAL", "0", "of", "4"]
+    assert rows[1].split() == [first, "QUEUED", "due", "in", "5d", "demo.echo", "default", "NORMAL", "0", "of", "4"]
 
 
 def test_jobs_filters_by_status_queue_type_and_tag(run: Run, enqueued: Callable[..., str]) -> None:
