@@ -3,11 +3,13 @@
 import json
 import multiprocessing
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
 
-from demora.proof import ClientEvent, Event, Recorder, WorldEvent, read, write
+from demora.proof import ClientEvent, Event, Recorder, WorldEvent, lives, read, write
+from demora.store.audit import SqlEvent, Step
 from tests.proof.lives import JOB, START, Life, call, end, start
 
 HISTORY: list[Event] = [
@@ -21,6 +23,17 @@ HISTORY: list[Event] = [
 def test_every_kind_of_event_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     write(tmp_path / "h.jsonl", HISTORY)
     assert list(read(tmp_path / "h.jsonl")) == HISTORY
+
+
+@pytest.mark.parametrize("kind", get_args(Step))
+def test_every_step_of_a_job_is_read_back_and_judged(tmp_path: Path, kind: Step) -> None:
+    write(tmp_path / "h.jsonl", [SqlEvent(1, START, START, JOB, kind)])
+    assert [event.kind for event in read(tmp_path / "h.jsonl")] == [kind]
+    assert kind in lives.JUDGES
+
+
+def test_only_steps_that_histories_know_are_judged() -> None:
+    assert set(lives.JUDGES) == set(get_args(Step))
 
 
 def test_a_line_says_who_saw_it(tmp_path: Path) -> None:

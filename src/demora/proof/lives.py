@@ -79,7 +79,7 @@ class _Life:
         """Judge the event, then adopt its facts."""
         if event.kind in TRACES:
             return _stale(event) if event.kind == "stale" else None
-        fault = self._second_end(event) or self._gap(event) or _JUDGES[event.kind](self, event)
+        fault = self._second_end(event) or self._gap(event) or JUDGES[event.kind](self, event)
         self._learn(event)
         return fault
 
@@ -250,7 +250,7 @@ def _token_only(life: _Life, event: SqlEvent) -> Fault | None:
     return life._same_token(event)
 
 
-_JUDGES: dict[str, Callable[[_Life, SqlEvent], Fault | None]] = {
+JUDGES: dict[str, Callable[[_Life, SqlEvent], Fault | None]] = {
     "added": _Life._added,
     "claimed": _Life._claimed,
     "renewed": _Life._renewed,

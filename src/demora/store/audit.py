@@ -9,7 +9,17 @@ from typing import Literal, Protocol
 import msgspec
 
 Step = Literal[
-    "added", "claimed", "renewed", "settled", "cancel_requested", "cancelled", "retried", "changed", "lapsed", "removed"
+    "added",
+    "claimed",
+    "renewed",
+    "settled",
+    "cancel_requested",
+    "cancelled",
+    "retried",
+    "restored",
+    "changed",
+    "lapsed",
+    "removed",
 ]
 Trace = Literal["accepted", "stale"]
 
@@ -18,7 +28,8 @@ class SqlEvent(msgspec.Struct, frozen=True, tag_field="source", tag="sql", omit_
     """One step of a job, recorded by the database in the transaction that made it.
 
     The `old_…` fields are the state before the step. Among the kinds, `cancel_requested` is a request to cancel a
-    running job, `cancelled` is the end of a waiting job, and `lapsed` is the end of a lease by a new boot of the machine.
+    running job, `cancelled` is the end of a waiting job, `restored` is the undo of a cancel (recorded as `retried` if the
+    job had no attempt), and `lapsed` is the end of a lease by a new boot of the machine.
 
     Two kinds are not steps but results of a worker's write: `accepted`, and `stale` for a write that was refused. There
     `token` is the writer's, `wrote` is the verb (renew, settle or lapse), and the `old_…` fields are the state after the
