@@ -438,7 +438,7 @@ def check_governs(governs: Governs | str) -> Governs:
 
 
 def say_pace(pace: Pace) -> str:
-    """Format a pace: `3 in 2m, 30s apart; rapid 5 in 30s, 15s apart; governs both`."""
+    """Format a pace: `3 in 2m, 30s apart; rapid 5 in 30s, 6s apart; governs both`."""
     rates = [_say_rate(pace.rate(quiet=False)), *(["rapid " + _say_rate(pace.rapid)] if pace.rapid else [])]
     protects = [f"protects {', '.join(pace.protect)}"] if pace.protect else []
     return "; ".join([*rates, f"governs {pace.governs.value}", *protects])

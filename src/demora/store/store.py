@@ -10,7 +10,7 @@ Some engines offer more. `Transactional` (PostgreSQL) is in `transaction.py`, `P
 An engine stores jobs and hands them out. It decides nothing: the core computes each verdict, and the engine applies it.
 These rules hold for every verb:
 
-- Time: a verb takes no current time. The engine reads the clock of its database in the statement.
+- Time: a verb takes no current time. The engine reads the clock of its database during the call.
 - Atomicity: each job is written as a whole or not at all, and `add` stores all its jobs or none. Other verbs on several jobs
   may commit in parts; repeating such a call completes it. Concurrent calls may share a transaction, but one call that is
   refused does not affect the others.

@@ -1,6 +1,6 @@
 """The port for webhooks: signing secrets, disabled URLs, and the deliveries of a job. The deliveries are jobs themselves.
 
-As in `Store`, verbs take no current time: the engine reads the clock of its database in the statement.
+As in `Store`, verbs take no current time: the engine reads the clock of its database during the call.
 """
 
 from datetime import datetime, timedelta

@@ -124,7 +124,7 @@ class Overloaded(Refused):
 
 
 class TooManyWaits(Refused):
-    """As many requests as may wait for events or for the end of a job."""
+    """As many requests as allowed already wait for events or for the end of a job."""
 
     def __init__(self, *, of_key: bool = False) -> None:
         whose = "of this API key " if of_key else ""
