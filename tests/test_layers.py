@@ -24,8 +24,8 @@ IMPURE = {"asyncio", "io", "multiprocessing", "os", "pathlib", "random", "secret
 BELOW_APP = {"core", "store", "system", "engines", "line", "handlers", "client", "scheduler", "worker", "outbound"}
 ROOT = {"app", "blocking", "settings"}
 
-# Which rooms a room may import; all may import `errors`. The rooms stand from the ground up: a room imports those above it
-# in this table, and never those below.
+# Which rooms a room may import; all may import `errors`. They are listed from the lowest layer to the highest: a room
+# imports only rooms listed before it.
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "store": {"core"},

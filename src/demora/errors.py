@@ -1,4 +1,4 @@
-"""The errors that demora raises to its callers. They have one root, and each builds its text from data. Parts that can be
+"""The errors that demora raises to its callers. They have one root, and most build their text from data. Parts that can be
 left out, such as the line, outbound calls and `testing`, define a few of their own under the same root."""
 
 import difflib

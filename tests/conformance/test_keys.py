@@ -1,4 +1,4 @@
-"""The keyring: add_key, keys, find_key, revoke_key, forget_key and use_key."""
+"""`store.api_keys`: add, all, find, revoke, forget and use."""
 
 import asyncio
 

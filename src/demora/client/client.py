@@ -213,8 +213,8 @@ class Client:
     async def add(self, jobs: Sequence[NewJob], *, within: Any = None) -> list[tuple[Job, bool]]:
         """Store jobs, all or none, and return each with whether it existed before.
 
-        A job existed before if its idempotency key or its unique key belongs to an earlier one. An earlier job that an
-        idempotency key gave is returned as it was when it was added, and one that a unique key gave as it is now. If
+        A job existed before if its idempotency key or its unique key belongs to an earlier one. A job found
+        by its idempotency key is returned as it was when it was added; one found by its unique key, as it is now. If
         `within` is a connection of the caller, the jobs exist if and when the transaction on that connection commits.
         """
         if len(jobs) > MOST_PER_CALL:

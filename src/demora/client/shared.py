@@ -35,7 +35,7 @@ class Shared(Generic[T]):
         self._outdated = False
 
     async def get(self, *, fresh: bool = False, patience: float | None = None) -> T:
-        """Return the value: read at most this many seconds ago, or 20 times as long ago as reading takes. With `fresh` it is
+        """Return the value: read at most `seconds` ago, or 20 times as long ago as reading takes. With `fresh` it is
         read after this call began.
 
         Concurrent callers share one read, and one that gives up ends it for none of the others. A read that failed is not
@@ -72,7 +72,8 @@ class Shared(Generic[T]):
         return None
 
     def outdate(self) -> None:
-        """Read the value anew, because something was changed, unless that would take more than 5 % of a core."""
+        """Let the next call read the value anew, because something was changed, unless that would take more than 5 % of a
+        core."""
         self._outdated = True
         if self._value is not None and self._value.done():
             self._until = min(self._until, self._quick_until)
@@ -142,7 +143,7 @@ class SharedReads:
         *,
         patience: float | None = None,
     ) -> T:
-        """Return the value of this name, read at most this many seconds ago, or 20 times as long ago as reading takes.
+        """Return the value of this name, read at most `seconds` ago, or 20 times as long ago as reading takes.
 
         With `patience` as `Shared.get`.
         """
@@ -155,14 +156,14 @@ class SharedReads:
         return await self._shared(name, seconds, read).get_soon(patience=patience, first=first)
 
     def outdate(self, *, everything: bool = False) -> None:
-        """Read the values anew that are reused for a second at most, or `everything`, because something was changed. Values
-        that are slow to read stay."""
+        """Let the next calls read anew what is reused for a second at most, or `everything`, because something was changed.
+        Values that are slow to read stay."""
         for value in self._values.values():
             if everything or value.is_brief:
                 value.outdate()
 
     def forget(self) -> None:
-        """Read everything anew, because a caller has changed something."""
+        """Drop all values, so that the next calls read them anew."""
         self._values.clear()
 
     def _shared(self, name: str, seconds: float, read: Callable[[], Awaitable[T]]) -> Shared[T]:

@@ -210,9 +210,9 @@ def _no_handler_delay(nth: int) -> timedelta:
     return backoff(NO_HANDLER_DELAY, nth, cap=NO_HANDLER_CAP)
 
 
-# What a settled run is on record with, for a worker that settles it again because the first answer was lost. A job keeps its
-# failed runs, each with its token, its worker and its error, but not the status that each gave to the job. That follows from
-# the runs after it, from the job as it is now, and from the outcome that the worker repeats.
+# If the answer to a settlement is lost, the worker settles again. This part finds what the first one made of the job. A job
+# keeps its failed runs, each with its token, its worker and its error, but not the status that each gave to the job. That
+# follows from the runs after it, from the job as it is now, and from the outcome that the worker repeats.
 
 
 def recorded_status(job: Job, token: int, worker_id: str, outcome: Outcome) -> Status | None:

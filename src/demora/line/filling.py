@@ -88,10 +88,10 @@ class Filler:
         return self._clock.due_by() < self.until
 
     async def _advance_horizon(self, until: int) -> int:
-        """Put the jobs that the horizon has reached, once it is a step ahead. Return the time before which the line holds
-        every job that is due."""
+        """Once the horizon is a step ahead of `until`, put the jobs in between. Return the time before which the line holds
+        every job."""
         horizon = self._placer.reach()
-        since = min(until, horizon)  # beyond it after the clock was set back: jobs added since then are not there
+        since = min(until, horizon)  # smaller after the clock was set back: jobs added since then may be missing
         if since > horizon - span_ms(self._horizon) // STEPS:
             return since
         walked = await self._feed.walk(self._horizon, PAGE, since=since)

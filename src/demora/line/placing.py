@@ -14,7 +14,7 @@ from ..store.line_feed import Entry, LineFeed, Place, RowPlace
 from .database_clock import DatabaseClock
 from .port import Line, PutMode, WakeWaiters, are_delayed
 
-READINGS = 8  # of rows that move again and again; the next sweep puts what moves even then
+READINGS = 8  # times to read rows that keep moving; after that the next sweep puts them
 
 
 class Placer:

@@ -31,7 +31,7 @@ class PutMode(Enum):
     """What the caller of `put` knows about the jobs."""
 
     MOVED = "moved"  # they may stand elsewhere in their queue, or be handed out: put removes them from there
-    FRESH = "fresh"  # they are new: put leaves a place in their lane that another process has given them meanwhile
+    FRESH = "fresh"  # they are new: if another process has placed one in this lane meanwhile, that place stays
     MISSING = "missing"  # they may be there already: put skips those in their place and those that are handed out
     RETURNED = "returned"  # they were handed out and a transaction holds their rows: as MOVED, but put wakes no waiter
 

@@ -47,7 +47,7 @@ class ChangeLog:
 
 
 class ReleaseLog:
-    """Logs how many jobs were released, of how many, and how long after the release before.
+    """Logs how many jobs were released, of how many, and how long after the previous release.
 
     There is at most one line per queue and second: a fast pace would otherwise write a line for each job, and wait for the
     disk. Where counting the held jobs takes long, a line says only how many were released.

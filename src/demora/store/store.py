@@ -109,7 +109,8 @@ class Store(Protocol):
         ...
 
     async def open(self) -> None:
-        """Connect, and migrate the schema. `SchemaTooNew` if a newer demora closed it to this one. Opening twice is allowed.
+        """Connect, and migrate the schema. `SchemaTooNew` if a newer demora has migrated it so that this version
+        cannot use it. Opening twice is allowed.
 
         An engine that times leases by the machine's boot clock lapses all leases of an earlier boot.
         """
@@ -140,8 +141,8 @@ class Store(Protocol):
     async def claim(self, request: ClaimRequest) -> Claimed:
         """Lease ready jobs to a worker, and also return lapsed leases. A claim of 0 jobs still returns these.
 
-        - Order: that of `QueueOrder`, also across queues; jobs that are equal there go in the order of adding, unless the
-          request wants its queues `in_turn`.
+        - Order: that of `QueueOrder`, also across queues; with `in_turn`, each queue goes before those named after it. Equal
+          jobs go in the order of adding.
         - Exclusion: of concurrent claims, in any process, one gets a job. A job is not handed out before it is due, while
           its lease holds, while its queue is paused, or while a pace holds it. A lapsed job is not handed out before its
           lapse is settled.
@@ -214,8 +215,8 @@ class Store(Protocol):
         """Undo the cancel of a waiting job that was cancelled `within` this time, as a new generation.
 
         The job waits again with its due time, lane, expiry and attempts, as if it had not been cancelled. Only its unique
-        key no longer keeps others out. Refuses jobs that ended otherwise, also by a cancel while they ran, and jobs
-        whose cancel was, or will be, sent to a webhook.
+        key is no longer in force: another job with that key can be added. Refuses jobs that ended otherwise, also by a
+        cancel while they ran, and jobs whose cancel was, or will be, sent to a webhook.
         """
         ...
 

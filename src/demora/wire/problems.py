@@ -16,7 +16,7 @@ from .names import as_field
 
 
 class Refused(Exception):
-    """The root of the errors that only the HTTP API raises."""
+    """The root of the errors that exist only over HTTP: the API and the dashboard raise them."""
 
 
 class BrokenJson(Refused):

@@ -83,9 +83,8 @@ class Run:
         self.ctx, self.handler, self.middlewares, self.pool, self.processes = ctx, handler, middlewares, pool, processes
         self.timeout = allowed_time(handler, ctx.job.timeout, longest).total_seconds()
         own_process = handler is not None and handler.defaults.process
-        self.limit = (
-            self.timeout + START_UP if own_process else self.timeout
-        )  # a process may take START_UP to call the handler
+        # A process may take START_UP to call the handler.
+        self.limit = self.timeout + START_UP if own_process else self.timeout
         self.ending: Ending | None = None
         self.began = self.settled = False
         self.task: asyncio.Task[None] | None = None

@@ -53,7 +53,7 @@ from .processes.pool import Processes
 from .run import Ending, Run, Timeouts, verdict_on
 from .settling import Settler
 
-SAFETY_LOOK = 60.0  # seconds that a worker sleeps at most
+SAFETY_LOOK = 60.0  # seconds between two claims at most; the notifier's own checks come sooner
 _SWITCHING = "switching off built-in handlers"
 SWITCH_EVERY = 10.0  # seconds until the worker looks again which built-in handlers are to be switched off
 UNWIND = workers.UNWIND.total_seconds()
