@@ -145,12 +145,12 @@ LOCKS = (
         "backlog",
         file="engines/postgres/paces.py",
     ),
-    _race(
-        "a claim forgets the pace that another transaction has locked",
+    Mutant(
+        "race: a claim forgets the pace that another transaction has locked",
+        "engines/postgres/jobs/runs.py",
         "    if due:  # another transaction has locked the pace or its jobs\n",
         "    if False:\n",
-        "paced",
-        file="engines/postgres/jobs/runs.py",
+        "tests/engines/postgres/test_locked_releases.py",
     ),
     _race(
         "an add trusts that a job it met is still there",

@@ -1547,7 +1547,7 @@ MUTANTS = (
         LINE_STORE,
         "            await maintainer.follow(ids)\n",
         "            pass\n",
-        CALM,
+        "tests/line/test_model_without_nets.py",
     ),
     Mutant(
         "line: a job that one client is done with is no longer handed out by another",
@@ -4630,8 +4630,8 @@ MUTANTS = (
     Mutant(
         "a remote Python worker decides the delay of a retry itself",
         "wire/worker_protocol.py",
-        "RetryState(view.attempt, view.max_retries, ZERO)",
-        "RetryState(view.attempt, view.max_retries)",
+        '("failed", None) if after is None',
+        '("retry", 0) if after is None',
         "tests/remote/test_python_worker.py -k each_end",
     ),
     Mutant(
@@ -4886,7 +4886,7 @@ MUTANTS = (
         "engines/sql/walks.py",
         "if walk is Walk.DUE_OF_QUEUE and filter.statuses >= WAITING:",
         "if False:",
-        "tests/dashboard/test_scale.py -k only_shared_counts_read_more_rows_of_postgres",
+        "tests/engines/postgres/test_reads.py -k waiting_jobs_of_a_queue",
     ),
     Mutant(
         "a series loses the windows of its last step",

@@ -8,7 +8,7 @@ from demora.engines.postgres import PostgresStore
 from demora.engines.postgres.connection.connections import connected
 from demora.store.jobs import LOCKED_RETRY
 from demora.store.paces import Released
-from tests.builders import add_ids, seconds
+from tests.builders import add_ids, claim, seconds
 from tests.clock import TestClock
 
 PACE = Pace(gap=seconds(60), burst=2, stagger=seconds(1), rapid=None)
@@ -52,3 +52,13 @@ async def test_a_release_that_finds_some_jobs_locked_leaves_the_release_times_of
     assert late.id == first
     assert late.release_at == released.release_at + PACE.stagger
     assert (await store.paces.release(["q"])).jobs == []
+
+
+async def test_a_claim_that_finds_all_jobs_of_a_pace_locked_says_when_to_try_again(
+    store: PostgresStore, clock: TestClock
+) -> None:
+    [id] = await backlog(store, clock, 1)
+    async with locked(store, id):
+        claimed = await claim(store)
+        assert (claimed.jobs, claimed.next_in) == ([], LOCKED_RETRY)
+    assert [job.lease.id for job in (await claim(store)).jobs] == [id]

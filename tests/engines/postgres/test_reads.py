@@ -11,7 +11,7 @@ from demora.core.filters import JobFilter, TimeRange, sort_of
 from demora.core.job import Priority, Unique
 from demora.core.pace import PaceRequest
 from demora.core.retention import Keep, Retention
-from demora.core.states import Status
+from demora.core.states import WAITING, Status
 from demora.core.verdict import GaveUp, Raised
 from demora.engines.postgres import PostgresOptions, PostgresStore
 from demora.engines.postgres.connection.connections import Session, Statement
@@ -132,6 +132,21 @@ async def test_verbs_beside_many_queue_names_read_a_few_rows(
     assert {name: rows for name, rows in read.items() if rows > MOST} == {}
 
 
+@pytest.mark.parametrize("analyzed", ["never", "full"])
+async def test_a_draw_of_a_few_jobs_of_a_long_queue_reads_a_few_rows(
+    store: PostgresStore, schema: str, read: Counter[str], analyzed: str
+) -> None:
+    await store.line_feed.begin()
+    await store.add([new_job() for _ in range(CROWD)])
+    drawn = await add_ids(store, *[{}] * FEW)
+    if analyzed == "full":
+        await _analyze(store, schema)
+    entries = [Entry(id, new_job().queue) for id in drawn]
+    jobs = (await store.line_feed.draw(ClaimRequest("ann", FEW, lease=LEASE), entries)).claimed.jobs
+    assert [job.lease.id for job in jobs] == drawn
+    assert 0 < read["draw"] <= MOST
+
+
 async def test_a_claim_passes_the_index_entries_of_parked_jobs_once(
     store: PostgresStore, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +198,16 @@ async def test_a_page_of_jobs_that_surely_match_reads_no_others(
     await store.settle([settlement(job, DONE) for job in jobs])
     walked = _walks(monkeypatch)
     page = await store.find(Query(*sort_of(JobFilter(statuses=frozenset({Status.COMPLETED}))), limit=FEW))
+    assert len(page.jobs) == FEW
+    assert walked == [(FEW + 1, FEW + 1)]
+
+
+async def test_a_page_of_waiting_jobs_of_a_queue_reads_no_others(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.add([new_job() for _ in range(FEW + 2)])
+    walked = _walks(monkeypatch)
+    page = await store.find(Query(*sort_of(JobFilter(statuses=WAITING, queue=new_job().queue)), limit=FEW))
     assert len(page.jobs) == FEW
     assert walked == [(FEW + 1, FEW + 1)]
 
