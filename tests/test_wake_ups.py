@@ -196,7 +196,7 @@ async def test_the_keeper_of_leases_hears_of_a_job_that_is_held_between_its_look
             self.looks += 1
             found = len(self) > 0
             if self.looks == 1:
-                keeper.hold(Lease("job", 1))
+                keeper.hold([Lease("job", 1)])
             return found
 
     renewing = Renewing()

@@ -402,7 +402,7 @@ def test_jobs_that_have_not_started_are_renewed_only_while_the_loop_of_their_wor
     now = [0.0]
     store = SqliteStore()
     keeper = keeper_of(store, lambda: now[0])
-    held = keeper.hold(Lease("job", 1))
+    [held] = keeper.hold([Lease("job", 1)])
     assert keeper._is_due(held, 10.0)
     assert not keeper._is_due(held, 30.0)
     now[0] = 25.0

@@ -22,7 +22,7 @@ from demora.worker.leases import run_on_thread
 from demora.worker.processes.location import ImportPath
 from demora.worker.processes.pool import Process, Processes
 from demora.worker.processes.wire import Began, Logged, RunEnded, Said, Work, frame
-from demora.worker.run import Run
+from demora.worker.run import Resources, Run
 from tests.builders import claimed_job, seconds
 from tests.facts import eventually
 from tests.worker import process_jobs
@@ -179,7 +179,7 @@ PID = process_jobs.pid.handler
 
 def a_run(start: Callable[[int], "subprocess.Popen[bytes]"]) -> tuple[Run, Processes]:
     slots = Processes(process_jobs.app, Seams(spawn=lambda: spawn(start)), began=lambda run: None)
-    run = Run(work()[0], PID, middlewares=(), pool=ThreadPoolExecutor(1), processes=slots)
+    run = Run(work()[0], PID, Resources((), ThreadPoolExecutor(1), slots))
     return run, slots
 
 

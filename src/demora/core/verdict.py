@@ -20,7 +20,7 @@ MOST_ERROR = 2000  # characters of the error of a run; the rest is cut
 _MOST_DOUBLINGS = 40
 
 
-class Succeeded(msgspec.Struct, frozen=True, tag=True):
+class Succeeded(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The handler returned. `result` is JSON."""
 
     result: bytes
@@ -69,7 +69,7 @@ def waiting_after(attempts: int) -> Status:
     return Status.RETRYING if attempts > 0 else Status.QUEUED
 
 
-class RetryState(msgspec.Struct, frozen=True):
+class RetryState(msgspec.Struct, frozen=True, gc=False):
     """The facts about a job that a decision needs: its attempts, and how its failures are retried.
 
     `no_handler_claims` counts the last claims in a row by workers that had no handler for the job.
@@ -92,7 +92,7 @@ class RetryState(msgspec.Struct, frozen=True):
         return waiting_after(self.attempt - 1)
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class Verdict(msgspec.Struct, frozen=True, gc=False):
     """The next state of a job. The delay counts from the moment when the verdict is recorded; None keeps the due time.
 
     `counts` says whether the run was an attempt, `no_handler` that the worker returned the job because it has no handler.
@@ -151,9 +151,9 @@ RESCHEDULED_LANE = Lane.SCHEDULED
 
 def decide(outcome: Outcome, job: RetryState, drawn: float) -> Verdict:
     """Return the verdict on one run. `drawn` is a random number from [0, 1) for the jitter."""
+    if isinstance(outcome, Succeeded):  # before the patterns, which take longer: most runs succeed
+        return Verdict(Status.COMPLETED, result=outcome.result)
     match outcome:
-        case Succeeded(result):
-            return Verdict(Status.COMPLETED, result=result)
         case Raised():
             return _after_failure(outcome, job, drawn)
         case Snoozed(delay):

@@ -143,9 +143,7 @@ def current_job() -> tuple[str, str] | None:
     return None if run is None else (run.id, run.job.type)
 
 
-def enter(context: Context) -> None:
-    """Make `context` the current run of the calling task or thread."""
-    _current.set(context)
+enter = _current.set  # makes a context the current run of the calling task or thread
 
 
 def stamp_records() -> None:

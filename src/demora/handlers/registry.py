@@ -220,7 +220,7 @@ def allowed_time(handler: Handler | None, asked: timedelta | None, longest: time
     """Return how long a job may run: what it asks for, or else the timeout of its type. Both stay within `longest`, also for
     a job that was stored before this limit was set, unless the timeout of the type itself is longer."""
     usual = DEFAULT_TIMEOUT if handler is None else handler.defaults.timeout
-    return min(asked or usual, max(usual, longest))
+    return min(asked, max(usual, longest)) if asked else usual
 
 
 def _as_option(field: str) -> str:

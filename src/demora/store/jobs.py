@@ -48,7 +48,7 @@ class Added(msgspec.Struct, frozen=True, gc=False):
         return self.left is not None
 
 
-class Lease(msgspec.Struct, frozen=True):
+class Lease(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     """A worker's right to a job, until the job is settled or the lease lapses.
 
     The token grows with each claim of the job, so an old lease never matches a later one.
@@ -58,7 +58,7 @@ class Lease(msgspec.Struct, frozen=True):
     token: int
 
 
-class ClaimedJob(msgspec.Struct, frozen=True):
+class ClaimedJob(msgspec.Struct, frozen=True, gc=False):
     """A job leased to a worker, with everything that the worker needs to run it."""
 
     lease: Lease
@@ -152,7 +152,7 @@ MOST_LINES = 200  # lines of the log of one run
 MOST_LINE = 1000  # characters of a line, and of the message of its progress
 
 
-class Report(msgspec.Struct, frozen=True):
+class Report(msgspec.Struct, frozen=True, gc=False):
     """A report of a running job: how long it has run, its progress, and new lines for its log."""
 
     lease: Lease
@@ -169,7 +169,7 @@ class LeaseStatus(msgspec.Struct, frozen=True):
     cancel_requested: frozenset[Lease]
 
 
-class Settlement(msgspec.Struct, frozen=True):
+class Settlement(msgspec.Struct, frozen=True, gc=False):
     """How a run ended, the verdict on it, and its last report. An engine applies the verdict; a service over HTTP gets the
     outcome, and decides itself. With `lapsed` the settlement applies only to a lease that has lapsed."""
 

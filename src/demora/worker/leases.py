@@ -12,6 +12,8 @@ from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from ..core import workers
 from ..core.workers import RENEWALS_IN_A_LEASE, WorkerRecord
 from ..errors import StoreError, WorkerRefused
@@ -27,16 +29,15 @@ BLOCKED = 1.0  # seconds without an answer of the worker's loop, after which it 
 LATE = 0.5  # seconds by which a check may be late: if it is later, the whole process stood still, not only the loop
 
 
-class RenewedLease:
-    """The lease of one job. It is renewed until its deadline, which is unknown until the job starts."""
+class RenewedLease(msgspec.Struct, eq=False, gc=False):
+    """The lease of one job: held `since` a time, `renewed` last at another, and renewed until its deadline, which is unknown
+    until the job starts."""
 
-    __slots__ = ("context", "deadline", "lease", "renewed", "since")
-
-    def __init__(self, lease: Lease, now: float) -> None:
-        self.lease = lease
-        self.since = self.renewed = now
-        self.context: Context | None = None
-        self.deadline: float | None = None
+    lease: Lease
+    since: float
+    renewed: float
+    context: Context | None = None
+    deadline: float | None = None
 
     def start(self, context: Context, longest: float) -> None:
         """Note that the job runs now, for at most this many seconds."""
@@ -84,10 +85,12 @@ class Keeper:
         self._wake: Callable[[], object] = lambda: None
         self._running: asyncio.Future[None] | None = None
 
-    def hold(self, lease: Lease) -> RenewedLease:
-        """Renew this lease from now on."""
-        held = self._held[lease] = RenewedLease(lease, self._monotonic())
-        if self._asleep:
+    def hold(self, leases: Sequence[Lease]) -> list[RenewedLease]:
+        """Renew these leases from now on."""
+        now = self._monotonic()
+        held = [RenewedLease(lease, now, now) for lease in leases]
+        self._held.update(zip(leases, held, strict=True))
+        if self._asleep and held:
             self._asleep = False
             self._wake()
         return held

@@ -14,7 +14,7 @@ from datetime import timedelta
 from enum import Enum
 from math import inf
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core.payload import pack
 from ..core.request import LONGEST_TIMEOUT
@@ -62,26 +62,26 @@ class Ending(Enum):
 GRACE = {Ending.CANCEL: 2.0, Ending.STOP: 0.25}  # seconds
 
 
+class Resources(NamedTuple):
+    """What the runs of a worker share: middleware, threads and child processes of handlers, and the longest timeout."""
+
+    middlewares: Sequence[Middleware]
+    pool: Executor
+    processes: Processes
+    longest: timedelta = LONGEST_TIMEOUT
+
+
 class Run:
     """One call of a handler for a job. `ending` is why the worker ended the run, None if it did not."""
 
     __slots__ = (
-        *("began", "ctx", "ending", "handler", "limit", "middlewares", "occupied", "pool", "problem", "processes"),
-        *("settled", "task", "timeout"),
+        *("began", "ctx", "ending", "handler", "limit", "occupied", "problem"),
+        *("resources", "settled", "task", "timeout"),
     )
 
-    def __init__(
-        self,
-        ctx: Context,
-        handler: Handler | None,
-        *,
-        middlewares: Sequence[Middleware],
-        pool: Executor,
-        processes: Processes,
-        longest: timedelta = LONGEST_TIMEOUT,
-    ) -> None:
-        self.ctx, self.handler, self.middlewares, self.pool, self.processes = ctx, handler, middlewares, pool, processes
-        self.timeout = allowed_time(handler, ctx.job.timeout, longest).total_seconds()
+    def __init__(self, ctx: Context, handler: Handler | None, resources: Resources) -> None:
+        self.ctx, self.handler, self.resources = ctx, handler, resources
+        self.timeout = allowed_time(handler, ctx.job.timeout, resources.longest).total_seconds()
         own_process = handler is not None and handler.defaults.process
         # A process may take START_UP to call the handler.
         self.limit = self.timeout + START_UP if own_process else self.timeout
@@ -137,16 +137,16 @@ class Run:
         if handler is None:
             raise _NoHandler
         arguments = handler.arguments(self.ctx.job.payload, self.ctx)
-        if not self.middlewares:
+        if not self.resources.middlewares:
             return self._invoke(handler, arguments)
         call: Next = lambda: self._invoke(handler, arguments)  # noqa: E731
-        for middleware in reversed(self.middlewares):
+        for middleware in reversed(self.resources.middlewares):
             call = _around(middleware, self.ctx, call)
         return call()
 
     def _invoke(self, handler: Handler, arguments: dict[str, Any]) -> Awaitable[Any]:
         if handler.defaults.process:
-            return self.processes.call(self, handler)
+            return self.resources.processes.call(self, handler)
         if handler.is_async:
             awaitable: Awaitable[Any] = handler.function(**arguments)
             return awaitable
@@ -155,7 +155,8 @@ class Run:
     async def _on_thread(self, handler: Handler, arguments: dict[str, Any]) -> Any:
         inherited = contextvars.copy_context()
         loop = asyncio.get_running_loop()
-        self.occupied = thread = loop.run_in_executor(self.pool, inherited.run, _call_plain, handler.function, arguments)
+        pool, function = self.resources.pool, handler.function
+        self.occupied = thread = loop.run_in_executor(pool, inherited.run, _call_plain, function, arguments)
         try:
             return await asyncio.shield(thread)
         except asyncio.CancelledError:
@@ -206,15 +207,15 @@ class Timeouts:
     the order of their start, so each such group is a plain dict.
     """
 
-    def __init__(self, expired: Callable[[Run], None]) -> None:
-        self._expired = expired
+    def __init__(self, loop: asyncio.AbstractEventLoop, expired: Callable[[Run], None]) -> None:
+        self._loop, self._expired = loop, expired
         self._groups: dict[float, dict[Run, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._at = inf
 
     def watch(self, run: Run, seconds: float) -> None:
         """Call `expired` for the run after this many seconds, unless it is forgotten before."""
-        deadline = asyncio.get_running_loop().time() + seconds
+        deadline = self._loop.time() + seconds
         group = self._groups.get(seconds)
         if group is None:
             group = self._groups[seconds] = {}
@@ -234,10 +235,10 @@ class Timeouts:
         if self._timer is not None:
             self._timer.cancel()
         self._at = at
-        self._timer = None if at == inf else asyncio.get_running_loop().call_at(at, self._expire)
+        self._timer = None if at == inf else self._loop.call_at(at, self._expire)
 
     def _expire(self) -> None:
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         late = [(group, run) for group in self._groups.values() for run, deadline in group.items() if deadline <= now]
         for group, run in late:
             del group[run]

@@ -20,7 +20,7 @@ from typing import Any
 
 from ..core import workers
 from ..core.states import Status
-from ..core.verdict import BEFORE_START, GaveUp, HandedBack, NoHandler, Outcome, Raised, Snoozed, Succeeded, Verdict
+from ..core.verdict import BEFORE_START, GaveUp, HandedBack, NoHandler, Outcome, Raised, Snoozed, Succeeded, Verdict, decide
 from ..core.workers import QueueShares, WorkerRecord
 from ..errors import Invalid, StoreClosed, StoreError, WorkerRefused
 from ..handlers.context import Context, current_job, stamp_records
@@ -50,7 +50,7 @@ from .measures import Measures
 from .prefetch import Prefetch
 from .processes.location import expect_worker
 from .processes.pool import Processes
-from .run import Ending, Run, Timeouts, verdict_on
+from .run import Ending, Resources, Run, Timeouts, verdict_on
 from .settling import Settler
 
 SAFETY_LOOK = 60.0  # seconds between two claims at most; the notifier's own checks come sooner
@@ -108,7 +108,6 @@ class Worker:
         self._runs: dict[Lease, Run] = {}
         self._stuck = 0
         self._prefetch = Prefetch()
-        self._timeouts = Timeouts(self._time_out)
         self._processes = Processes(app, self._seams, began=self._restart_timeout)
         self._processes.check()
         self._more_ready = False  # the store may have more jobs than the last claim had room for
@@ -167,6 +166,7 @@ class Worker:
 
     async def _open(self) -> None:
         client, self._loop = await self._app.open(), asyncio.get_running_loop()
+        self._timeouts = Timeouts(self._loop, self._time_out)
         await self._app.apply_paces()
         self._app.sender.leave_room(self.slots)
         self._store: Store = client.store
@@ -189,6 +189,7 @@ class Worker:
         )
         self._thread = threading.get_ident()
         self._pool = ThreadPoolExecutor(self.slots, thread_name_prefix="demora-job")
+        self._resources = Resources(self._app.middlewares, self._pool, self._processes, self._longest)
         stamp_records()
         error_texts.configure(self._log_errors)
         await run_hooks("startup", self._app.startup_hooks)
@@ -306,8 +307,7 @@ class Worker:
             for job in jobs:
                 self._settle(job, HandedBack())
             return
-        for job in jobs:
-            self._backlog.append((job, self._keeper.hold(job.lease)))
+        self._backlog.extend(zip(jobs, self._keeper.hold([job.lease for job in jobs]), strict=True))
         self._start_backlog()
 
     # Running
@@ -318,14 +318,7 @@ class Worker:
 
     def _start(self, job: ClaimedJob, held: RenewedLease) -> None:
         handler = self._app.registry.get(job.type)
-        run = Run(
-            Context(job, self.id, self._seams.monotonic),
-            handler,
-            middlewares=self._app.middlewares,
-            pool=self._pool,
-            processes=self._processes,
-            longest=self._longest,
-        )
+        run = Run(Context(job, self.id, self._seams.monotonic), handler, self._resources)
         held.start(run.ctx, run.limit + UNWIND)
         if not self._runs:
             self._prefetch.busy(self._loop.time())
@@ -369,13 +362,12 @@ class Worker:
         self._timeouts.watch(run, run.limit)
 
     def _conclude(self, run: Run, outcome: Outcome) -> None:
-        """Free the slot, stop renewing the lease, and settle the job. Does so once for each run."""
+        """Free the slot and settle the job, once for each run. The keeper has dropped its lease before."""
         if run.settled:
             return
         run.settled = True
         job = run.ctx.job
         self._runs.pop(job.lease, None)
-        self._keeper.drop(job.lease)
         self._prefetch.job_ended(self._loop.time())
         if run.ending is not Ending.LOST:
             self._settle(job, outcome, run)
@@ -385,15 +377,17 @@ class Worker:
         if not self._runs:
             self._prefetch.idle(self._loop.time())
         if self._more_ready and self._room() > 0:
+            self._more_ready = False  # until the next claim has looked
             self._wake()
 
     def _settle(self, job: ClaimedJob, outcome: Outcome, run: Run | None = None) -> None:
-        retry_state = job.retry_state if run is None else run.retry_state()
-        verdict = verdict_on(outcome, retry_state, self._chance())
         report = Report(job.lease, timedelta(0)) if run is None else run.ctx.report()
-        if isinstance(outcome, Succeeded):
-            notices.run_completed(job.lease.id, job.type, job.queue, retry_state.attempt, report.ran, self._completed)
+        if isinstance(outcome, Succeeded):  # most runs: they need no retry rules and no random number
+            verdict = decide(outcome, job.retry_state, 0.0)
+            attempt = job.retry_state.attempt
+            notices.run_completed(job.lease.id, job.type, job.queue, attempt, report.ran, self._completed)
         else:
+            verdict = verdict_on(outcome, job.retry_state if run is None else run.retry_state(), self._chance())
             self._log_end(job, outcome, verdict, run)
         self._measures.ended(job, None if run is None else report.ran)
         self._settler.add(Settlement(report, outcome, verdict))
@@ -431,6 +425,7 @@ class Worker:
         """Settle a run that ignores its timeout. Its slot stays taken until the run ends."""
         if run.task is not None and not run.task.done():
             self._keep_slot(run, run.task, 0.0)
+            self._keeper.drop(run.ctx.job.lease)
             self._conclude(run, run.timed_out())
 
     def _keep_slot(self, run: Run, until: "asyncio.Future[Any]", grace: float) -> None:
@@ -551,6 +546,7 @@ class Worker:
             run.end(Ending.STOP)
         await self._await_runs(0.5)
         for run in list(self._runs.values()):
+            self._keeper.drop(run.ctx.job.lease)
             self._conclude(run, HandedBack())
         if self._outlasting:
             notices.runs_left(self.id, self._outlasting)

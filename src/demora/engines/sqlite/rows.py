@@ -63,7 +63,7 @@ def new_row(
         job.queue,
         _QUEUED,
         lane,
-        job.priority.value,
+        job.priority,
         due_at,
         wall,
         due_at if lane is Lane.SCHEDULED else None,

@@ -47,7 +47,6 @@ PARKINGS = 4  # rounds of parking in one claim
 PARKED_AT_ONCE = 500  # rows that one round looks at behind each head
 _USUAL = QueueOrder()
 _encode = msgspec.json.encode
-_LeaseKey = tuple[bytes | None, int]  # an id and the token of a lease on it
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -325,7 +324,7 @@ def leased(tx: Transaction, worker_id: str, leases: Sequence[Lease] | None) -> l
 def settle(tx: Transaction, settlements: Sequence[Settlement], statistics: Writer) -> list[Status | None]:
     counted = Counted()
     done = [s for s in settlements if s.verdict.status is Status.COMPLETED]
-    completed = _complete(tx, done, counted) if done else frozenset()
+    completed = _complete(tx, done, counted) if done else set[Lease]()
     answers = [
         (Status.COMPLETED if s.report.lease in completed else None)
         if s.verdict.status is Status.COMPLETED
@@ -343,10 +342,16 @@ def _trace(tx: Transaction, settlements: Sequence[Settlement], answers: Sequence
         trace(tx, settlement.report.lease, "lapse" if settlement.lapsed else "settle", accepted=answer is not None)
 
 
-def _complete(tx: Transaction, done: Sequence[Settlement], counted: Counted) -> frozenset[Lease]:
+def _complete(tx: Transaction, done: Sequence[Settlement], counted: Counted) -> set[Lease]:
     """Record successes in one statement, and return the leases that were still valid."""
-    reports: dict[_LeaseKey, Report] = {}
-    packed = [_completion(tx, s, reports) for s in done]
+    reports: dict[tuple[bytes | None, int], Report] = {}
+    packed = []
+    for settlement in done:
+        report, result = settlement.report, settlement.verdict.result
+        id, token = rows.id_bytes(report.lease.id), report.lease.token
+        reports[id, token] = report
+        started_at, text = tx.wall - report.ran // MILLISECOND, None if result is None else result.decode()
+        packed.append((id and id.hex(), token, text, started_at, report.progress, report.message))
     what = {
         "status": Status.COMPLETED.value,
         "wall": tx.wall,
@@ -354,38 +359,25 @@ def _complete(tx: Transaction, done: Sequence[Settlement], counted: Counted) -> 
         "done": _encode(packed).decode(),
         "settled": tx.settled(),
     }
-    moved = list(tx.db.execute(SQL["complete"], what))
     ours = set[Lease]()
+    with_webhook = list[bytes]()
     by_lane = defaultdict[tuple[str, str, int], list[tuple[int, int]]](list)
-    for id, token, _, queue, type, lane, due_at, started_at in moved:
-        if (report := reports.get((id, token))) is not None:
-            ours.add(report.lease)
-            by_lane[queue, type, lane].append(((started_at - due_at) * 1000, report.ran // MICROSECOND))
+    for id, token, hooked, queue, type, lane, due_at, started_at in list(tx.db.execute(SQL["complete"], what)):
+        report = reports[id, token]
+        ours.add(report.lease)
+        by_lane[queue, type, lane].append(((started_at - due_at) * 1000, report.ran // MICROSECOND))
+        if hooked:
+            with_webhook.append(id)
     for (queue, type, lane), times in by_lane.items():
         counted[queue, type].add_successes(lane, times)
-    if with_webhook := [id for id, _, hooked, *_ in moved if hooked]:
+    if with_webhook:
         record_deliveries(tx, with_webhook)
     for settlement in done:
         if settlement.report.log and settlement.report.lease in ours:
             _log(tx, settlement.report)
     if ours:
         tx.wake(Topic.ENDED)
-    return frozenset(ours)
-
-
-def _completion(tx: Transaction, settlement: Settlement, reports: dict[_LeaseKey, Report]) -> tuple[Any, ...]:
-    """The parameters of a success; adds its report under the id and token that the statement returns."""
-    report, result = settlement.report, settlement.verdict.result
-    id = rows.id_bytes(report.lease.id)
-    reports[id, report.lease.token] = report
-    return (
-        None if id is None else id.hex(),
-        report.lease.token,
-        None if result is None else result.decode(),
-        tx.wall - report.ran // MILLISECOND,
-        report.progress,
-        report.message,
-    )
+    return ours
 
 
 def _settle(tx: Transaction, settlement: Settlement, counted: Counted) -> Status | None:
