@@ -3,7 +3,7 @@
 import functools
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -28,7 +28,7 @@ from .engines import examine, is_in_memory, make_store, same_database, schema_ve
 from .errors import BadHandler, BadSetting, Invalid, no_verb_of_an_app
 from .handlers.builtin import BUILT_IN, unwanted
 from .handlers.job_function import AnyJobFunction, JobFunction, Register
-from .handlers.registry import Handler, HandlerOptions, Middleware, Registry, defaults
+from .handlers.registry import Handler, HandlerOptions, Hook, Middleware, Registry, defaults
 from .outbound import http_request
 from .outbound.sender import Sender
 from .outbound.webhook_delivery import WebhookHandler
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 F = TypeVar("F")
-Hook = Callable[[], Awaitable[None] | None]
 
 
 class Demora:

@@ -32,7 +32,7 @@ from .options import MOMENT, SPAN, STATUS, as_json, asynchronous, paged, queue_n
 from .output import about, due, plain, print_json
 from .root import Failure, verb
 
-Act = Callable[[Client, str], Awaitable[tuple[str, Status | None]]]
+JobAct = Callable[[Client, str], Awaitable[tuple[str, Status | None]]]
 
 ids = click.argument("ids", metavar="[ID...]", nargs=-1)
 status = click.option(
@@ -330,7 +330,7 @@ class Done(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-async def _each(client: Client, ids: tuple[str, ...], act: Act, *, as_json: bool) -> None:
+async def _each(client: Client, ids: tuple[str, ...], act: JobAct, *, as_json: bool) -> None:
     """Act on each job. The exit code is 1 if any was refused."""
     tried = [await _try(client, id, act, quiet=as_json) for id in ids]
     if as_json:
@@ -339,7 +339,7 @@ async def _each(client: Client, ids: tuple[str, ...], act: Act, *, as_json: bool
         click.get_current_context().exit(1)
 
 
-async def _try(client: Client, id: str, act: Act, *, quiet: bool) -> Done:
+async def _try(client: Client, id: str, act: JobAct, *, quiet: bool) -> Done:
     try:
         id = await whole_id(client, id)
         message, status = await act(client, id)

@@ -44,7 +44,7 @@ from .pages import actions, failures, first_minute, job, jobs, overview, queues,
 from .reading import read_activity, totals
 from .static_files import FOREVER, static_file, version
 from .stream import MOUNTED_LIFE, Streams
-from .visit import Acted, Answer, NoPage, Redact, Route, View, Visit, address
+from .visit import Acted, NoPage, PageAnswer, Redact, Route, View, Visit, address
 
 HTML = "text/html; charset=utf-8"
 PART = "x-demora-part"  # names the block of a page that a script asks for
@@ -218,7 +218,7 @@ class Dashboard:
         block = await self._blocks.get(name, 1.0, read)
         return Response(block.body, block.status, {"x-demora-now": timestamp(self._now())}, HTML)
 
-    async def _drawn(self, visit: Visit, answer: Answer) -> Response:
+    async def _drawn(self, visit: Visit, answer: PageAnswer) -> Response:
         if isinstance(answer, Response):
             return answer
         if isinstance(answer, Acted):

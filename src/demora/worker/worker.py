@@ -25,6 +25,7 @@ from ..core.workers import QueueShares, WorkerRecord
 from ..errors import Invalid, StoreClosed, StoreError, WorkerRefused
 from ..handlers.context import Context, current_job, stamp_records
 from ..handlers.control import Retry
+from ..handlers.registry import Hook
 from ..scheduler.housekeeping import Scheduler, wait_before_retry
 from ..scheduler.pace_log import ReleaseLog
 from ..store.jobs import (
@@ -44,7 +45,7 @@ from ..system import crash, error_texts, forks, notices, traces
 from ..system.log_limit import Burst
 from ..system.seams import Seams
 from ..system.traces import RunSpan, Traces
-from .application import Application, Hook
+from .application import Application
 from .leases import Keeper, RenewedLease
 from .measures import Measures
 from .prefetch import Prefetch

@@ -18,10 +18,10 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr
 from uvicorn.server import ServerState
 
-from ...wire.problems import Kind
+from ...wire.problems import ProblemKind
 from ..request_ids import HEADER, new_id
 from .exchange import Exchange
-from .http1 import FULL, TIMED_OUT, BadRequest, ChunkedBody, Head, HeadReader
+from .http1 import FULL, TIMED_OUT, BadRequest, ChunkedBody, HeadReader, RequestHead
 
 if TYPE_CHECKING:
     from .server import Admission, Connections
@@ -196,7 +196,7 @@ class Connection(asyncio.Protocol):
         self._begin(head)
         return rest
 
-    def _begin(self, head: Head) -> None:
+    def _begin(self, head: RequestHead) -> None:
         self._connections.busy(self)
         self._deadline, self._unread = _NEVER, None
         self._exchange = exchange = Exchange(
@@ -217,7 +217,7 @@ class Connection(asyncio.Protocol):
         task.add_done_callback(self._state.tasks.discard)
         self._state.tasks.add(task)
 
-    def _scope(self, head: Head, exchange: Exchange) -> dict[str, Any]:
+    def _scope(self, head: RequestHead, exchange: Exchange) -> dict[str, Any]:
         path, _, query = head.target.partition(b"?")
         text = path.decode("ascii")
         return {
@@ -301,7 +301,7 @@ class Connection(asyncio.Protocol):
         self._end_exchange()
         self._linger(_DISCARDED)
 
-    def _refusal(self, reason: str, kind: Kind) -> bytes:
+    def _refusal(self, reason: str, kind: ProblemKind) -> bytes:
         problem = {"type": kind.type, "title": kind.title, "status": kind.status, "detail": reason}
         return refusal(problem, self._state.default_headers, kind.retry_after)
 

@@ -38,7 +38,7 @@ PAUSE = 0.1  # seconds between reports at least
 _OOM_SCORE_ADJ = "300"  # Linux kills processes with a high score first when memory runs out
 _PR_SET_PDEATHSIG = 1
 
-Outcome = Succeeded | Raised | Snoozed | GaveUp
+ProcessOutcome = Succeeded | Raised | Snoozed | GaveUp
 
 
 def main(fd: int) -> None:
@@ -107,7 +107,7 @@ class HandlerLoop:
                         self._pipe.send(Said(ctx.report()))
             time.sleep(PAUSE)
 
-    def _run(self, work: Work, ctx: "ProcessContext") -> tuple[Outcome | None, bool]:
+    def _run(self, work: Work, ctx: "ProcessContext") -> tuple[ProcessOutcome | None, bool]:
         """Return the outcome, and whether the handler raised `Retry` or `Fail`."""
         context.enter(ctx)
         permanent: tuple[type[BaseException], ...] = ()

@@ -20,7 +20,7 @@ from . import connections
 from .connections import Pool, Session
 
 T = TypeVar("T")
-Call = Callable[[Session], Awaitable[T]]
+SessionCall = Callable[[Session], Awaitable[T]]
 
 RECHECK_LIMIT = 15.0  # seconds to keep trying to find out whether a write was committed
 PAUSE = 0.1  # seconds between two tries to reach the server
@@ -36,13 +36,13 @@ class Writes:
         self._under_way: set[asyncio.Future[Any]] = set()
         self._closed = False
 
-    def run(self, call: Call[T]) -> "asyncio.Future[T]":
+    def run(self, call: SessionCall[T]) -> "asyncio.Future[T]":
         """Run a call in a task of its own. Cancelling the awaiting task does not cancel the call."""
         if self._closed:
             raise StoreClosed
         return asyncio.shield(self.start(self.finish(call)))
 
-    async def run_here(self, call: Call[T]) -> T:
+    async def run_here(self, call: SessionCall[T]) -> T:
         """Run a call in the caller's task: handing it to another task would take a good part of the time of a claim."""
         with self.under_way():
             return await self.finish(call)
@@ -65,14 +65,14 @@ class Writes:
             self._under_way.discard(done)
             done.set_result(None)
 
-    async def finish(self, call: Call[T], *, again: bool = False) -> T:
+    async def finish(self, call: SessionCall[T], *, again: bool = False) -> T:
         """Run a call until its outcome is known, and return its answer. Raises the store's own errors."""
         answer, session = await self._outcome(call, again=again)
         crash.at("batch.committed")
         await self._after_commit(session)
         return answer
 
-    async def _outcome(self, call: Call[T], *, again: bool) -> tuple[T, Session]:
+    async def _outcome(self, call: SessionCall[T], *, again: bool) -> tuple[T, Session]:
         lost: _Lost | None = None
         problem: Exception = StoreClosed()
         for _ in range(TRIES):
@@ -95,7 +95,7 @@ class Writes:
         while self._under_way:
             await asyncio.wait(self._under_way)
 
-    async def _once(self, call: Call[T], *, again: bool) -> tuple[T, Session]:
+    async def _once(self, call: SessionCall[T], *, again: bool) -> tuple[T, Session]:
         async with self.pool.session() as session:
             session.again = again
             try:
@@ -147,7 +147,7 @@ class Once(Generic[T]):
     breaks during the commit, the second try asks the server whether the first was committed. So it never mistakes the write
     of another caller for its own."""
 
-    def __init__(self, call: Call[T]) -> None:
+    def __init__(self, call: SessionCall[T]) -> None:
         self._call = call
         self._first: _First[T] | None = None
 
