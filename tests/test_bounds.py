@@ -35,7 +35,7 @@ from demora.errors import StoreBusy, StoreError, UndoTooLate
 from demora.metrics.service import ServiceMetrics
 from demora.remote import connection, events
 from demora.runtime import supervisor
-from demora.scheduler.housekeeping import Scheduler
+from demora.scheduler.scheduler import Scheduler
 from demora.scheduler.schedules import _keep_defining
 from demora.settings import Settings
 from demora.system.seams import Seams
@@ -216,9 +216,9 @@ PROMISED = (
         f"{HERE}::test_schedules_are_defined_again_every_thirty_seconds_while_one_waits",
     ),
     Promise(
-        "src/demora/scheduler/housekeeping.py",
+        "src/demora/scheduler/scheduler.py",
         "seconds between two merges of statistics at least",
-        "scheduler.housekeeping:MERGED_EVERY",
+        "scheduler.scheduler:MERGED_EVERY",
         20,
         f"{HERE}::test_statistics_are_merged_every_twenty_seconds_at_most",
     ),

@@ -231,7 +231,7 @@ MUTANTS = (
     ),
     Mutant(
         "a waiter forgets after a failed look what came meanwhile",
-        "scheduler/housekeeping.py",
+        "scheduler/scheduler.py",
         "    until = loop.time() + seconds\n",
         "    until = loop.time() + seconds\n    subscription.clear()\n",
         WAKE_UPS,
@@ -252,7 +252,7 @@ MUTANTS = (
     ),
     Mutant(
         "the housekeeping forgets after its look what came meanwhile",
-        "scheduler/housekeeping.py",
+        "scheduler/scheduler.py",
         "                self._subscription.clear()\n                try:\n"
         "                    wait, pause = await self._housekeep(), FIRST_PAUSE\n",
         "                try:\n                    wait, pause = await self._housekeep(), FIRST_PAUSE\n"
@@ -261,7 +261,7 @@ MUTANTS = (
     ),
     Mutant(
         "the release of delayed jobs forgets after its look what came meanwhile",
-        "scheduler/housekeeping.py",
+        "scheduler/scheduler.py",
         "        subscription.clear()\n        try:\n            answer = await ask()\n",
         "        try:\n            answer = await ask()\n            subscription.clear()\n",
         WAKE_UPS,
@@ -478,14 +478,14 @@ MUTANTS = (
     ),
     Mutant(
         "the housekeeping looks once an hour",
-        "scheduler/housekeeping.py",
+        "scheduler/scheduler.py",
         "LONGEST = 60.0 ",
         "LONGEST = 3600.0 ",
         BOUNDS + " -k housekeeping",
     ),
     Mutant(
         "the scheduler leaves releases to the claims of workers for long",
-        "scheduler/housekeeping.py",
+        "scheduler/scheduler.py",
         "CLAIMS_FIRST = 0.25 ",
         "CLAIMS_FIRST = 25.0 ",
         BOUNDS + " -k released_within",
@@ -668,7 +668,7 @@ MUTANTS = (
     ),
     Mutant(
         "housekeeping ends with the first error",
-        "scheduler/housekeeping.py",
+        "scheduler/scheduler.py",
         HOUSEKEEPING.format("Exception"),
         HOUSEKEEPING.format("ZeroDivisionError"),
         "tests/scheduler/test_housekeeping.py",
@@ -1749,7 +1749,7 @@ MUTANTS = (
     ),
     Mutant(
         "a store in trouble is asked again before it was said",
-        "scheduler/housekeeping.py",
+        "scheduler/scheduler.py",
         "while (left := until - loop.time()) > 0 and not await subscription.wait(left):",
         "while (left := until - loop.time()) > 0 and await subscription.wait(left):",
         "tests/scheduler/test_retry_wait.py",
@@ -2054,7 +2054,7 @@ MUTANTS = (
     ),
     Mutant(
         "a scheduler does not hear of jobs that come under a pace",
-        "scheduler/housekeeping.py",
+        "scheduler/scheduler.py",
         "needed = Topic.READY if released.paced else Topic.PACE",
         "needed = Topic.PACE",
         "tests/scheduler/test_housekeeping.py",
@@ -3973,7 +3973,7 @@ MUTANTS = (
     ),
     Mutant(
         "the scheduler merges no statistics",
-        "scheduler/housekeeping.py",
+        "scheduler/scheduler.py",
         "        more = await self._merge_statistics()\n",
         "        more = False\n",
         "tests/scheduler/test_housekeeping.py",

@@ -9,7 +9,7 @@ import pytest
 from demora import Demora
 from demora.core.verdict import GaveUp, Raised, Snoozed, Succeeded
 from demora.worker.processes.location import ImportPath
-from demora.worker.processes.wire import MOST_TEXT, Began, End, Logged, RunEnded, Said
+from demora.worker.processes.messages import MOST_TEXT, Began, End, Logged, RunEnded, Said
 from demora.worker.run import CANCELLED_WITHIN
 from tests.builders import ms
 from tests.facts import eventually

@@ -26,8 +26,8 @@ from ..errors import Invalid, StoreClosed, StoreError, WorkerRefused
 from ..handlers.context import Context, current_job, stamp_records
 from ..handlers.control import Retry
 from ..handlers.registry import Hook
-from ..scheduler.housekeeping import Scheduler, wait_before_retry
 from ..scheduler.pace_log import ReleaseLog
+from ..scheduler.scheduler import Scheduler, wait_before_retry
 from ..store.jobs import (
     ClaimedJob,
     ClaimRequest,

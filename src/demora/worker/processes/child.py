@@ -32,7 +32,7 @@ from ...store.jobs import Report
 from ...system import error_texts
 from ..run import CANCELLED_WITHIN, failed
 from . import location
-from .wire import Began, Closed, End, Hello, Pipe, Relay, RunEnded, Said, Work
+from .messages import Began, Closed, End, Hello, Pipe, Relay, RunEnded, Said, Work
 
 PAUSE = 0.1  # seconds between reports at least
 _OOM_SCORE_ADJ = "300"  # Linux kills processes with a high score first when memory runs out

@@ -19,7 +19,7 @@ from ...system.child_process import ChildProcess
 from ...system.seams import Seams
 from ..application import Application
 from .location import AppLocation, import_path_of, location_of
-from .wire import HEAD, MOST_BYTES, Began, End, Hello, Logged, RunEnded, Said, ToProcess, Work, frame, from_process
+from .messages import HEAD, MOST_BYTES, Began, End, Hello, Logged, RunEnded, Said, ToProcess, Work, frame, from_process
 
 if TYPE_CHECKING:
     from ..run import Run
