@@ -158,7 +158,7 @@ def _before(times: TimeRange, until: datetime) -> TimeRange:
 
 OWN_TYPES = (webhook.TYPE, TYPE)
 OWN_QUEUES = (webhook.QUEUE, QUEUE)  # every worker serves them, and the pace of all queues leaves them out
-RESUMED_TYPES = frozenset({TYPE})  # a run goes on where the last one was, so claims and retries keep its message
+RESUMED_TYPES = frozenset({TYPE})  # a run resumes from the message of the last one, so claims and retries keep that
 
 
 def means_own(filter: JobFilter) -> bool:

@@ -124,7 +124,8 @@ class LineFeed(Protocol):
         ...
 
     async def begin(self) -> LineRecord:
-        """Return the record about the line. From now on each row that this store moves into waiting records its move."""
+        """Return the record about the line. From now on each row that this store moves into waiting records its move, and
+        this store parks no new job."""
         ...
 
     async def bump(self, expected: int, *, above: int, run: str) -> LineRecord:
