@@ -153,7 +153,10 @@ _UNKNOWN = ProblemKind(500, "Unexpected error", "the service has failed unexpect
 _STORE = ProblemKind(
     503,
     "The store does not answer",
-    "the database failed, and a write may or may not have been made; check before you repeat it",
+    "the database failed; if the request writes, its write may or may not have been made: check before you repeat it",
+)
+_UNUSED = ProblemKind(
+    _STORE.status, _STORE.title, "the service has not opened its database, or cannot use it; nothing was written"
 )
 _AWAY = ProblemKind(
     503, "The store is away", "the database cannot be reached; nothing was written, try again", retry_after=1
@@ -205,11 +208,11 @@ KINDS: dict[type[Exception], ProblemKind] = {
     demora.TooManySearches: ProblemKind(503, "Too many searches", retry_after=2),
     demora.StoreGone: _LOST,
     demora.StoreDamaged: _LOST,
-    demora.WorkerRefused: _STORE,
-    demora.StoreClosed: _STORE,
-    demora.OneLoopOnly: _STORE,
-    demora.OpenInParent: _STORE,
-    demora.SchemaTooNew: _STORE,
+    demora.WorkerRefused: _UNUSED,
+    demora.StoreClosed: _UNUSED,
+    demora.OneLoopOnly: _UNUSED,
+    demora.OpenInParent: _UNUSED,
+    demora.SchemaTooNew: _UNUSED,
     BrokenJson: ProblemKind(400, "Broken request"),
     WrongContent: ProblemKind(415, "Wrong content type"),
     NoRoute: ProblemKind(404, "No such route"),
