@@ -204,7 +204,7 @@ PROMISED = (
     Promise(
         "src/demora/runtime/supervisor.py",
         "seconds after its grace period until a worker without a supervisor is killed",
-        "runtime.supervisor:LAST_CALL",
+        "runtime.supervisor:KILLED_AFTER",
         10,
         f"{HERE}::test_a_worker_that_outlives_its_supervisor_and_its_grace_is_killed",
     ),
@@ -616,7 +616,7 @@ async def test_a_worker_that_outlives_its_supervisor_and_its_grace_is_killed() -
 import os, signal, threading
 from datetime import timedelta
 from demora.runtime import supervisor
-supervisor.LAST_CALL = 0.05
+supervisor.KILLED_AFTER = 0.05
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 assert supervisor.hold_lifeline(timedelta(0))
 print("up", flush=True)

@@ -37,7 +37,7 @@ NEAREST = {
     "housekeeping": "housekeep purge expiry unknown_types",
     "joining": "within joining",
     "line": "line model",
-    "line_feed": "line_feed draw moved",
+    "line_feed": "line_feed claim_by_ids moved",
     "location": "home process",
     "locking": "locking turns stall",
     "maintainer": "loss beside_filling",

@@ -1687,7 +1687,7 @@ MUTANTS = (
     Mutant(
         "line: a claim by the line shows no lapsed lease",
         CLAIMING,
-        "return Claimed(jobs, drawn.claimed.lapsed, next_in, parked=parked)",
+        "return Claimed(jobs, by_ids.claimed.lapsed, next_in, parked=parked)",
         "return Claimed(jobs, [], next_in, parked=parked)",
         LINE_SIM,
     ),
@@ -1787,7 +1787,7 @@ MUTANTS = (
         "engines/postgres/queries.sql",
         "jobs.queue = request.queue and status + 0 < {PROCESSING} and due_at <= wall\n",
         "jobs.queue = request.queue and status + 0 < {PROCESSING}\n",
-        "tests/conformance/test_draw.py",
+        "tests/conformance/test_claim_by_ids.py",
     ),
     Mutant(
         "line: what was handed out is looked for among all that waits",
@@ -2076,7 +2076,7 @@ MUTANTS = (
     Mutant(
         "an idempotency key is seen from another namespace",
         "core/job.py",
-        "msgspec.structs.replace(job.key, scope=namespace)",
+        "msgspec.structs.replace(job.key, namespace=namespace)",
         "job.key",
         "tests/conformance/test_namespaces.py",
     ),
@@ -3222,7 +3222,7 @@ MUTANTS = (
         "engines/sqlite/jobs/runs.py",
         "chosen = list(dict.fromkeys(handed))",
         "chosen = handed",
-        CONFORMANCE + "test_draw.py",
+        CONFORMANCE + "test_claim_by_ids.py",
     ),
     Mutant(
         "a request id of any characters is logged",

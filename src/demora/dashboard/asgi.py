@@ -152,8 +152,8 @@ class Dashboard:
         if visitor is None:
             return self._ask_to_sign_in(request)
         if path == "/stream" and request.method in ("GET", "HEAD"):
-            place = self._waits.take(visitor.key) if request.method == "GET" else None
-            return self.streams.open(partial(self._access.still_allows, request), place)
+            waiting = self._waits.take(visitor.key) if request.method == "GET" else None
+            return self.streams.open(partial(self._access.still_allows, request), waiting)
         try:
             return await self._page(request, path, visitor)
         except ClientDisconnect:

@@ -36,7 +36,7 @@ def check(
     """
     case = _Case(history, evidence, bounds, tuple(canaries), output)
     found = list(case.faults())
-    judged, not_judged = case.scope()
+    judged, not_judged = case.coverage()
     return Findings([case.violation(*one) for one in found], judged, not_judged, case.counts())
 
 
@@ -82,7 +82,7 @@ class _Case:
         read |= {"rescued": rescued} if rescued else {}
         return {"jobs": len({*self.lives, *(job.id for job in rows)}), **read, **counts}
 
-    def scope(self) -> tuple[dict[str, str], dict[str, str]]:
+    def coverage(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return what each rule was judged by, and why the other rules were not judged."""
         judged = {rule: by for rule, by in self._grounds() if by}
         return dict(sorted(judged.items(), key=_number)), {rule: self._why_not(rule) for rule in RULES if rule not in judged}

@@ -93,7 +93,7 @@ class JobFacts(msgspec.Struct, frozen=True, omit_defaults=True):
 class KeyFacts(msgspec.Struct, frozen=True):
     """An idempotency key on record, and the job that it made."""
 
-    scope: str
+    namespace: str
     key: str
     job: str
     created_at: int

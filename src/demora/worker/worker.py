@@ -20,7 +20,18 @@ from typing import Any
 
 from ..core import workers
 from ..core.states import Status
-from ..core.verdict import BEFORE_START, GaveUp, HandedBack, NoHandler, Outcome, Raised, Snoozed, Succeeded, Verdict, decide
+from ..core.verdict import (
+    BEFORE_START,
+    Cancelled,
+    HandedBack,
+    NoHandler,
+    Outcome,
+    Raised,
+    Snoozed,
+    Succeeded,
+    Verdict,
+    decide,
+)
 from ..core.workers import QueueShares, WorkerRecord
 from ..errors import Invalid, StoreClosed, StoreError, WorkerRefused
 from ..handlers.context import Context, current_job, stamp_records
@@ -470,7 +481,7 @@ class Worker:
             if (run := self._runs.get(lease)) is not None and run.ending is None:
                 run.end(Ending.CANCEL)
             elif (job := self._withdraw(lease)) is not None:
-                self._settle(job, GaveUp(BEFORE_START))
+                self._settle(job, Cancelled(BEFORE_START))
 
     def _lose(self, lease: Lease) -> None:
         if self._withdraw(lease) is not None:

@@ -50,9 +50,10 @@ class Connection(asyncio.Protocol):
     """A connection. It is also the transport that uvicorn's flow control pauses."""
 
     def __init__(
-        self, config: Config, state: ServerState, connections: "Connections", place: "Admission", limits: Limits
+        self, config: Config, state: ServerState, connections: "Connections", admission: "Admission", limits: Limits
     ) -> None:
-        self._config, self._state, self._connections, self._place, self._limits = config, state, connections, place, limits
+        self._config, self._state, self._limits = config, state, limits
+        self._connections, self._admission = connections, admission
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
         self._flow: FlowControl = None  # type: ignore[assignment]
@@ -77,7 +78,7 @@ class Connection(asyncio.Protocol):
         self._transport, self._flow = transport, FlowControl(self)  # type: ignore[arg-type]
         self._server, self._client = get_local_addr(transport), get_remote_addr(transport)
         self._state.connections.add(self)  # type: ignore[arg-type]
-        self._connections.join(self, self._place)
+        self._connections.join(self, self._admission)
         self._wait_for_head(self._limits.head)
 
     def connection_lost(self, exc: Exception | None) -> None:

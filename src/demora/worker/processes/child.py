@@ -23,7 +23,7 @@ from types import FrameType
 from typing import Any
 
 from ...core.payload import pack
-from ...core.verdict import GaveUp, Raised, Snoozed, Succeeded
+from ...core.verdict import Cancelled, Raised, Snoozed, Succeeded
 from ...handlers import context
 from ...handlers.context import Context, stamp_records
 from ...handlers.control import Fail, Retry
@@ -38,7 +38,7 @@ PAUSE = 0.1  # seconds between reports at least
 _OOM_SCORE_ADJ = "300"  # Linux kills processes with a high score first when memory runs out
 _PR_SET_PDEATHSIG = 1
 
-ProcessOutcome = Succeeded | Raised | Snoozed | GaveUp
+ProcessOutcome = Succeeded | Raised | Snoozed | Cancelled
 
 
 def main(fd: int) -> None:

@@ -32,7 +32,7 @@ from ....store.jobs import (
     Settlement,
     Topic,
 )
-from ....store.line_feed import Drawn, Entry
+from ....store.line_feed import ClaimedByIds, Entry
 from ...sql.constants import LAPSED_AT_ONCE
 from .. import paces, rows
 from ..audit import trace
@@ -112,10 +112,10 @@ def _joined(first: Claimed, then: Claimed) -> Claimed:
     return Claimed(first.jobs + then.jobs, then.lapsed, then.next_in, parked=first.parked | then.parked)
 
 
-def draw(tx: Transaction, request: ClaimRequest, entries: Sequence[Entry]) -> Drawn:
+def claim_by_ids(tx: Transaction, request: ClaimRequest, entries: Sequence[Entry]) -> ClaimedByIds:
     """Lease the jobs that a line handed out, if their rows still wait in that queue and are due."""
     asked = json.dumps([(entry.id.replace("-", ""), entry.queue) for entry in entries])
-    found = list(tx.db.execute(SQL["drawable"], (asked, tx.wall))) if entries else []
+    found = list(tx.db.execute(SQL["claimable"], (asked, tx.wall))) if entries else []
     settings = paces.settings_of(tx, [(queue, lane, 0, 0, rowid) for rowid, queue, lane in found], None)
     handed = [rowid for rowid, queue, lane in found if _hands_out(settings.get(queue, _USUAL), lane)]
     chosen = list(dict.fromkeys(handed))  # a line may hand out a job twice
@@ -124,7 +124,7 @@ def draw(tx: Transaction, request: ClaimRequest, entries: Sequence[Entry]) -> Dr
     if parked:  # the line no longer hands these out, so that workers that know them must claim
         tx.wake(Topic.READY)
     claimed = Claimed(jobs, _lapsed(tx), _next_in(tx, (), (), ()), parked=parked)
-    return Drawn(claimed, len(chosen) - len(jobs) - len(strange), tx.wall_us, _parked_in(tx, request))
+    return ClaimedByIds(claimed, len(chosen) - len(jobs) - len(strange), tx.wall_us, _parked_in(tx, request))
 
 
 def _parked_in(tx: Transaction, request: ClaimRequest) -> timedelta | None:
