@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, overload
 from . import settings as settings_
 from .client.actions import ActionHandler, Actions
 from .client.bulk import FindOptions
-from .client.client import Client, new_id
+from .client.client import Client
 from .client.paces import CODE
 from .client.schedules import check_definition, make_schedule_request
 from .client.stores_per_loop import StoresPerLoop
@@ -36,6 +36,7 @@ from .store.diagnostics import Examination
 from .store.jobs import Page
 from .store.store import Store
 from .system import notices
+from .system.ids import new_id
 
 if TYPE_CHECKING:
     from .blocking import Blocking

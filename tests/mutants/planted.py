@@ -4919,14 +4919,14 @@ MUTANTS = (
     Mutant(
         "the streams of the dashboard take all connections",
         "dashboard/asgi.py",
-        'place = self._waits.take(visitor.key) if request.method == "GET" else None',
-        "place = None",
+        'waiting = self._waits.take(visitor.key) if request.method == "GET" else None',
+        "waiting = None",
         "tests/dashboard/test_stream.py -k counts_as",
     ),
     Mutant(
-        "a stream that has ended keeps its place",
+        "a stream that has ended counts as a request that waits",
         "dashboard/stream.py",
-        "                self._place.leave()",
+        "                self._waiting.leave()",
         "                pass",
         "tests/dashboard/test_stream.py -k counts_as",
     ),

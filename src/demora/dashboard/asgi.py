@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from ..api.access import Door, opens_without_keys
 from ..api.callers import HostAccess, check_access
 from ..api.request_ids import request_id
+from ..api.routing import path_below
 from ..api.submitting import Submissions
 from ..api.waiting import WaitLimit
 from ..app import Demora
@@ -373,9 +374,7 @@ async def _read_form(request: Request) -> dict[str, str]:
 
 def _path_in(request: Request) -> str:
     """Return the path below the one that the dashboard is mounted at."""
-    path, root = request.scope["path"], request.scope.get("root_path", "").rstrip("/")
-    inside = path[len(root) :] if path == root or path.startswith(f"{root}/") else path
-    return inside.rstrip("/") or "/"
+    return path_below(request.scope["path"], request.scope.get("root_path", "").rstrip("/")).rstrip("/") or "/"
 
 
 def _pattern(path: str) -> re.Pattern[str]:

@@ -19,7 +19,7 @@ from uvicorn.protocols.utils import get_local_addr, get_remote_addr
 from uvicorn.server import ServerState
 
 from ...wire.problems import ProblemKind
-from ..request_ids import HEADER, new_id
+from ..request_ids import HEADER, new_request_id
 from .exchange import Exchange
 from .http1 import FULL, TIMED_OUT, BadRequest, ChunkedBody, HeadReader, RequestHead
 
@@ -330,7 +330,7 @@ class Connection(asyncio.Protocol):
 def refusal(problem: dict[str, Any], headers: list[tuple[bytes, bytes]], retry_after: int | None) -> bytes:
     """Return the bytes of an error answer after which the connection is closed. The request was not read as far as its
     `X-Request-Id`, so it gets a new one."""
-    id = new_id()
+    id = new_request_id()
     body, status = msgspec.json.encode({**problem, "requestId": id}), problem["status"]
     lines = [b"HTTP/1.1 %d %s" % (status, HTTPStatus(status).phrase.encode())]
     lines += [name + b": " + value for name, value in headers]
