@@ -33,6 +33,7 @@ from ....store.jobs import (
 )
 from ....store.line_feed import ClaimedByIds, Entry
 from ...sql.constants import LAPSED_AT_ONCE, MANY_HEADS, MOST_DUE
+from ...sql.leases import status_of
 from ...sql.paces import state_of
 from .. import paces, rows
 from ..connection.connections import Session
@@ -298,7 +299,7 @@ async def renew(session: Session, reports: Sequence[Report], lease: int) -> Leas
         logged = await _logged(session, logging)
         logging = [report for report in logging if rows.id_key(report.lease.id) not in logged]
     found = await session.rows("renew", lease=lease, **_reports(reports), **_logs(logging))
-    return _status_of([report.lease for report in reports], found)
+    return status_of([report.lease for report in reports], ((str(id), token, cancel) for id, token, cancel in found))
 
 
 async def _logged(session: Session, reports: Sequence[Report]) -> set[str]:
@@ -309,15 +310,8 @@ async def _logged(session: Session, reports: Sequence[Report]) -> set[str]:
 
 
 async def lease_status(session: Session, leases: Sequence[Lease]) -> LeaseStatus:
-    return _status_of(leases, await session.rows("lease_status", ids=[rows.id_key(lease.id) for lease in leases]))
-
-
-def _status_of(leases: Sequence[Lease], rows: Sequence[Any]) -> LeaseStatus:
-    leased = {(str(id), token): cancel for id, token, cancel in rows}
-    return LeaseStatus(
-        lost=frozenset(lease for lease in leases if (lease.id, lease.token) not in leased),
-        cancel_requested=frozenset(lease for lease in leases if leased.get((lease.id, lease.token))),
-    )
+    found = await session.rows("lease_status", ids=[rows.id_key(lease.id) for lease in leases])
+    return status_of(leases, ((str(id), token, cancel) for id, token, cancel in found))
 
 
 async def leased(session: Session, worker_id: str, leases: Sequence[Lease] | None) -> list[LeasedJob]:

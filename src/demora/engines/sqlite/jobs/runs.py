@@ -34,6 +34,7 @@ from ....store.jobs import (
 )
 from ....store.line_feed import ClaimedByIds, Entry
 from ...sql.constants import LAPSED_AT_ONCE
+from ...sql.leases import status_of
 from .. import paces, rows
 from ..audit import trace
 from ..connection.connections import SQL
@@ -302,11 +303,7 @@ def _is_settled(tx: Transaction, report: Report) -> bool:
 def lease_status(tx: Transaction, leases: Sequence[Lease]) -> LeaseStatus:
     ids = _encode([lease.id.replace("-", "") for lease in leases]).decode()
     found = tx.db.execute(SQL["lease_status"], (ids, tx.lease_clock))
-    leased = {(rows.id_text(id), token): cancel for id, token, cancel in found}
-    return LeaseStatus(
-        lost=frozenset(lease for lease in leases if (lease.id, lease.token) not in leased),
-        cancel_requested=frozenset(lease for lease in leases if leased.get((lease.id, lease.token))),
-    )
+    return status_of(leases, ((rows.id_text(id), token, cancel) for id, token, cancel in found))
 
 
 def leased(tx: Transaction, worker_id: str, leases: Sequence[Lease] | None) -> list[LeasedJob]:
