@@ -90,8 +90,8 @@ class _Claim:
 
 
 class RemoteWorkers:
-    """The verbs of remote workers on one store. `lease` is how long other workers wait for a job of a dead one; no job may
-    run for longer than `longest`."""
+    """The verbs of remote workers on one store. `lease` is how long other workers wait before they take over a job of a dead
+    one. No job may run for longer than `longest`."""
 
     def __init__(
         self,
