@@ -72,7 +72,7 @@ class WaitingRequest:
 async def unless_ended(work: Coroutine[Any, Any, T], receive: Receive, stopping: Stopping) -> T | None:
     """Wait for something in this task. Returns None if the service stops before. Raises `ClientGone` if the caller leaves.
 
-    The wait is cancelled then. Only the look at the connection has a task of its own: a thousand callers may wait.
+    The wait is cancelled then. Only watching the connection takes a task of its own, since a thousand callers may wait.
     """
     wait = _Wait()
     gone = asyncio.ensure_future(disconnected(receive))

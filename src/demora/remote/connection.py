@@ -74,7 +74,7 @@ class ServiceConnection:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": "demora"} | ({} if self._key is None else {"Authorization": f"Bearer {self._key}"}),
             )
-            self._session._retry_connection = False  # aiohttp would send some requests again without a word
+            self._session._retry_connection = False  # otherwise aiohttp silently sends some requests again
             self._end = _closing(self._session)
             await anext(self._end)
 
