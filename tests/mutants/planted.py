@@ -939,8 +939,8 @@ MUTANTS = (
     Mutant(
         "a success is not told",
         RUNS,
-        "if with_webhook := [id for id, _, hooked, *_ in moved if hooked]:",
-        "if with_webhook := []:",
+        "        if hooked:\n",
+        "        if False:\n",
         SIM,
     ),
     Mutant("a failure is not told", RUNS, "if moved.hooked:", "if False:", SIM),
@@ -2237,8 +2237,8 @@ MUTANTS = (
     Mutant(
         "a stored job runs longer than the limit",
         "handlers/registry.py",
-        "min(asked or usual, max(usual, longest))",
-        "max(asked or usual, usual)",
+        "min(asked, max(usual, longest)) if asked else usual",
+        "asked or usual",
         "tests/hostile/test_slots.py",
     ),
     Mutant(
