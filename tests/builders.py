@@ -10,7 +10,7 @@ from demora.core.job import DEFAULT_QUEUE, IdempotencyKey, Job, NewJob, Priority
 from demora.core.spans import from_ms
 from demora.core.states import Status
 from demora.core.statistics import Key, Stretch, Tally
-from demora.core.verdict import GaveUp, Lapsed, Outcome, Raised, RetryState, Succeeded, decide
+from demora.core.verdict import Cancelled, Lapsed, Outcome, Raised, RetryState, Succeeded, decide
 from demora.store.jobs import Added, Claimed, ClaimedJob, ClaimRequest, LapsedJob, Lease, Report, Settlement
 from demora.store.store import Store
 
@@ -105,7 +105,7 @@ async def run_one(store: Store, outcome: Outcome = DONE) -> str:
 
 async def ended_one(store: Store, status: Status, **changes: Any) -> str:
     """A job that has come to this end, by a run of it."""
-    outcomes = {Status.COMPLETED: DONE, Status.FAILED: BROKEN, Status.CANCELLED: GaveUp("no need")}
+    outcomes = {Status.COMPLETED: DONE, Status.FAILED: BROKEN, Status.CANCELLED: Cancelled("no need")}
     await add_one(store, **changes)
     return await run_one(store, outcomes[status])
 

@@ -35,7 +35,7 @@ from demora.errors import StoreBusy, StoreError, UndoTooLate
 from demora.metrics.service import ServiceMetrics
 from demora.remote import connection, events
 from demora.runtime import supervisor
-from demora.scheduler.housekeeping import Scheduler
+from demora.scheduler.scheduler import Scheduler
 from demora.scheduler.schedules import _keep_defining
 from demora.settings import Settings
 from demora.system.seams import Seams
@@ -204,7 +204,7 @@ PROMISED = (
     Promise(
         "src/demora/runtime/supervisor.py",
         "seconds after its grace period until a worker without a supervisor is killed",
-        "runtime.supervisor:LAST_CALL",
+        "runtime.supervisor:KILLED_AFTER",
         10,
         f"{HERE}::test_a_worker_that_outlives_its_supervisor_and_its_grace_is_killed",
     ),
@@ -216,9 +216,9 @@ PROMISED = (
         f"{HERE}::test_schedules_are_defined_again_every_thirty_seconds_while_one_waits",
     ),
     Promise(
-        "src/demora/scheduler/housekeeping.py",
+        "src/demora/scheduler/scheduler.py",
         "seconds between two merges of statistics at least",
-        "scheduler.housekeeping:MERGED_EVERY",
+        "scheduler.scheduler:MERGED_EVERY",
         20,
         f"{HERE}::test_statistics_are_merged_every_twenty_seconds_at_most",
     ),
@@ -616,7 +616,7 @@ async def test_a_worker_that_outlives_its_supervisor_and_its_grace_is_killed() -
 import os, signal, threading
 from datetime import timedelta
 from demora.runtime import supervisor
-supervisor.LAST_CALL = 0.05
+supervisor.KILLED_AFTER = 0.05
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 assert supervisor.hold_lifeline(timedelta(0))
 print("up", flush=True)

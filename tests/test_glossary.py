@@ -1,4 +1,4 @@
-"""One word, one meaning: no two public classes share a name, and the code uses each word that the glossary defines."""
+"""One word, one meaning: no two public types share a name, and the code uses each word that the glossary defines."""
 
 import ast
 import re
@@ -12,23 +12,41 @@ import demora
 
 PACKAGE = Path(demora.__file__).parent
 GLOSSARY = Path(__file__).parents[1] / "docs" / "glossary.md"
+CLASS_NAME = re.compile(r"[A-Z]\w*[a-z]\w*")
 MIRRORED = ("engines/postgres/", "engines/sqlite/")  # engines have the same parts under the same names
 
 
-def places_of_public_classes() -> dict[str, set[str]]:
+def types_in(module: ast.Module) -> set[str]:
+    """The public types that a module defines: its classes and its aliases of types. An alias is assigned to a name that is
+    spelled like a class, as in `Address = IPv4Address | IPv6Address`."""
+    names = set[str]()
+    for node in module.body:
+        if isinstance(node, ast.ClassDef):
+            names.add(node.name)
+        else:  # `X = …`, `X: TypeAlias = …` and `type X = …` have their names in different fields
+            targets = [*getattr(node, "targets", []), getattr(node, "target", None), getattr(node, "name", None)]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return {name for name in names if CLASS_NAME.fullmatch(name)}
+
+
+def places_of_public_types() -> dict[str, set[str]]:
     places = defaultdict[str, set[str]](set)
     for path in PACKAGE.rglob("*.py"):
         file = path.relative_to(PACKAGE).as_posix()
         for engine in MIRRORED:
             file = file.replace(engine, "engines/*/")
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].add(file)
+        for name in types_in(ast.parse(path.read_text())):
+            places[name].add(file)
     return places
 
 
-def test_no_two_public_classes_share_a_name() -> None:
-    assert {name: files for name, files in places_of_public_classes().items() if len(files) > 1} == {}
+def test_no_two_public_types_share_a_name() -> None:
+    assert {name: files for name, files in places_of_public_types().items() if len(files) > 1} == {}
+
+
+def test_aliases_of_types_are_read() -> None:
+    text = "class Dog: ...\nAge = int | float\nPlace: TypeAlias = str\nId = NewType('Id', int)\nMOST = 3\n_Own = int"
+    assert types_in(ast.parse(text)) == {"Dog", "Age", "Place", "Id"}
 
 
 def defined() -> list[str]:

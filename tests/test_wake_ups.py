@@ -26,8 +26,8 @@ from demora.core.schedules.schedule import Schedule
 from demora.core.workers import WorkerRecord
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreBusy
-from demora.scheduler import housekeeping
-from demora.scheduler.housekeeping import Scheduler
+from demora.scheduler import scheduler
+from demora.scheduler.scheduler import Scheduler
 from demora.scheduler.schedules import ScheduleLoop
 from demora.store.jobs import Lease, LeaseStatus, Query
 from demora.store.schedules import Origin
@@ -44,9 +44,9 @@ AT_ONCE = 20.0  # seconds: much for a busy machine, and well before the minute a
 PLACES = {
     ("worker/worker.py", "Topic.READY"): "test_a_worker_*",
     ("client/client.py", "Topic.ENDED"): "test_a_caller_*",
-    ("scheduler/housekeeping.py", "Topic.EXPIRY"): "test_the_housekeeping_*",
-    ("scheduler/housekeeping.py", "topic"): "test_the_release_*",
-    ("scheduler/housekeeping.py", "Topic.PACE"): "test_the_log_*",
+    ("scheduler/scheduler.py", "Topic.EXPIRY"): "test_the_housekeeping_*",
+    ("scheduler/scheduler.py", "topic"): "test_the_release_*",
+    ("scheduler/scheduler.py", "Topic.PACE"): "test_the_log_*",
     ("scheduler/schedules.py", "topic"): "test_the_firing_*",
     ("line/store.py", "topic"): "tests/line",
     ("client/workers/waiting_claims.py", "Topic.READY"): "test_a_remote_worker_*",
@@ -336,7 +336,7 @@ async def test_the_release_hears_of_a_job_that_comes_between_its_look_and_its_sl
 async def test_the_release_in_trouble_hears_of_a_pace_that_comes_with_its_failed_look(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(housekeeping, "FIRST_PAUSE", 120.0)
+    monkeypatch.setattr(scheduler, "FIRST_PAUSE", 120.0)
     delayed = await add_one(store, delay=ms(1))
 
     async def fail() -> None:
@@ -370,7 +370,7 @@ async def test_the_log_in_trouble_hears_of_a_pace_that_comes_with_its_failed_loo
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    monkeypatch.setattr(housekeeping, "FIRST_PAUSE", 120.0)
+    monkeypatch.setattr(scheduler, "FIRST_PAUSE", 120.0)
 
     async def said() -> bool:
         return any(getattr(record, "event", "") == "pace.in_force" for record in caplog.records)

@@ -3,7 +3,7 @@
 import functools
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, overload
 from . import settings as settings_
 from .client.actions import ActionHandler, Actions
 from .client.bulk import FindOptions
-from .client.client import Client, new_id
+from .client.client import Client
 from .client.paces import CODE
 from .client.schedules import check_definition, make_schedule_request
 from .client.stores_per_loop import StoresPerLoop
@@ -28,7 +28,7 @@ from .engines import examine, is_in_memory, make_store, same_database, schema_ve
 from .errors import BadHandler, BadSetting, Invalid, no_verb_of_an_app
 from .handlers.builtin import BUILT_IN, unwanted
 from .handlers.job_function import AnyJobFunction, JobFunction, Register
-from .handlers.registry import Handler, HandlerOptions, Middleware, Registry, defaults
+from .handlers.registry import Handler, HandlerOptions, Hook, Middleware, Registry, defaults
 from .outbound import http_request
 from .outbound.sender import Sender
 from .outbound.webhook_delivery import WebhookHandler
@@ -36,6 +36,7 @@ from .store.diagnostics import Examination
 from .store.jobs import Page
 from .store.store import Store
 from .system import notices
+from .system.ids import new_id
 
 if TYPE_CHECKING:
     from .blocking import Blocking
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 F = TypeVar("F")
-Hook = Callable[[], Awaitable[None] | None]
 
 
 class Demora:

@@ -272,7 +272,8 @@ class ServiceRefused(DemoraError):
 
 
 class StoreError(DemoraError):
-    """The database refused a statement, or the connection was lost. The write may have happened, unless noted otherwise."""
+    """The database refused a statement, or the connection was lost, so a write may or may not have been made. Nothing was
+    written if the error is of a subclass."""
 
 
 class StoreUnreachable(StoreError):

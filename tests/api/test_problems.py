@@ -21,6 +21,13 @@ def test_every_error_has_its_status(error: type[Exception]) -> None:
     assert 400 <= KINDS[error].status < 600
 
 
+def test_of_the_troubles_of_a_store_only_one_leaves_open_whether_a_write_was_made() -> None:
+    details = {error: KINDS[error].detail for error in ALL if issubclass(error, errors.StoreError)}
+    unknown = {error for error, detail in details.items() if detail is not None and "nothing was written" not in detail}
+    assert unknown == {errors.StoreError}
+    assert {error for error, detail in details.items() if detail is None} == {errors.SearchTooSlow, errors.TooManySearches}
+
+
 def test_an_error_not_in_the_table_is_told_as_its_parent() -> None:
     class Odd(errors.StoreBusy): ...
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from demora.proof import Bounds, ClientEvent, Event, HandlerEvent, Violation, check, read, write
+from demora.proof import Bounds, ClientEvent, HandlerEvent, HistoryEvent, Violation, check, read, write
 from demora.proof.paces import RELEASED
 from demora.store.audit import Evidence
 from tests.chaos.producer import NOTHING
@@ -36,7 +36,7 @@ class Result(msgspec.Struct):
 
 def judge(world: "World", evidence: Evidence) -> Result:
     """Hold the world's histories to the promises. Where one is broken, the history stays in its folder."""
-    history: list[Event] = [*read(world.clients, world.notes), *world.events]
+    history: list[HistoryEvent] = [*read(world.clients, world.notes), *world.events]
     output = world.all_said()
     found = check(history, evidence, bounds=Bounds(drain=DRAIN, slots=SLOTS), canaries=[world.canary], output=[output])
     counts = Counter(_kind_of(violation) for violation in found.violations)
@@ -59,7 +59,7 @@ def _kind_of(violation: Violation) -> str:
     )
 
 
-def _told(history: list[Event], evidence: Evidence) -> dict[str, int]:
+def _told(history: list[HistoryEvent], evidence: Evidence) -> dict[str, int]:
     """What there was to judge."""
     answers = [event for event in history if isinstance(event, ClientEvent) and event.kind != "invoke"]
     ends = Counter(event.job for event in history if isinstance(event, HandlerEvent) and event.outcome == "ok")
@@ -75,18 +75,18 @@ def _told(history: list[Event], evidence: Evidence) -> dict[str, int]:
     }
 
 
-def answered(history: list[Event]) -> set[str]:
+def answered(history: list[HistoryEvent]) -> set[str]:
     """The jobs that some caller was told to have."""
     adds = (event for event in history if isinstance(event, ClientEvent) and (event.kind, event.op) == ("ok", "add"))
     return {job for event in adds for job in event.jobs}
 
 
-def _unanswered(history: list[Event]) -> int:
+def _unanswered(history: list[HistoryEvent]) -> int:
     calls = [event for event in history if isinstance(event, ClientEvent)]
     return len({event.call for event in calls}) - sum(event.kind != "invoke" for event in calls)
 
 
-def _more(history: list[Event], evidence: Evidence, output: str) -> list[str]:
+def _more(history: list[HistoryEvent], evidence: Evidence, output: str) -> list[str]:
     """What the checker has no rule for."""
     said = []
     locked = [line for line in output.splitlines() if LOCKED in line]
@@ -102,7 +102,7 @@ def _more(history: list[Event], evidence: Evidence, output: str) -> list[str]:
     return said
 
 
-def _denied(history: list[Event]) -> list[str]:
+def _denied(history: list[HistoryEvent]) -> list[str]:
     """The jobs that some caller was told not to have: each has an id of its own, which was sent once."""
     adds = (event for event in history if isinstance(event, ClientEvent) and (event.kind, event.op) == ("fail", "add"))
     return [job for event in adds if (event.answer or "").endswith(NOTHING) for job in event.jobs]
@@ -113,7 +113,7 @@ def _completions(evidence: Evidence) -> Counter[tuple[str, int]]:
     return Counter((event.job, event.generation) for event in done)
 
 
-def _nobodys(history: list[Event], evidence: Evidence) -> int:
+def _nobodys(history: list[HistoryEvent], evidence: Evidence) -> int:
     """How many jobs there are beyond those answered, and those that a call without an answer may have made."""
     adds = [event for event in history if isinstance(event, ClientEvent) and event.op == "add"]
     done = {event.key or event.call for event in adds if event.kind == "ok"}

@@ -24,7 +24,7 @@ import msgspec
 from demora import Demora
 from demora.core.states import Status
 from demora.errors import DemoraError
-from demora.proof import Bounds, ClientEvent, Event, HandlerEvent, Recorder, WorldEvent, check, read
+from demora.proof import Bounds, ClientEvent, HandlerEvent, HistoryEvent, Recorder, WorldEvent, check, read
 from tests.chaos import jobs
 from tests.chaos.processes import PYTHON, ROOT, Process
 from tests.facts import eventually
@@ -73,7 +73,7 @@ class RemoteCampaign:
         self._handlers.touch()
         self._history = Recorder(self._clients)
         self._known: list[str] = []
-        self._world: list[Event] = []
+        self._world: list[HistoryEvent] = []
         self.faults, self.calls, self.violations = Counter[str](), Counter[str](), list[str]()
         self.node = shutil.which("node") is not None
 
@@ -252,7 +252,7 @@ class RemoteCampaign:
         self.violations += [f"{number} jobs are {status}" for status, number in states.items() if status not in _ENDS]
 
 
-def _without_worker(event: Event) -> Event:
+def _without_worker(event: HistoryEvent) -> HistoryEvent:
     """A handler knows its worker by a name of its own, and not by the id that the service has given to it."""
     return msgspec.structs.replace(event, worker=None) if isinstance(event, HandlerEvent) else event
 

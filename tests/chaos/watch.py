@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 
-from demora.proof import Event, HandlerEvent, SqlEvent
+from demora.proof import HandlerEvent, HistoryEvent, SqlEvent
 from demora.proof.lives import is_lapse
 from demora.store.audit import AuditStore
 
-_decode = msgspec.json.Decoder(Event).decode
+_decode = msgspec.json.Decoder(HistoryEvent).decode
 
 
 def boot_ms() -> int:
@@ -87,7 +87,7 @@ class Watch:
                 self._read += len(line)
                 self._note(_decode(line))
 
-    def _note(self, note: Event) -> None:
+    def _note(self, note: HistoryEvent) -> None:
         if isinstance(note, HandlerEvent) and note.worker is not None:
             running, what = self._running[process_of(note.worker)], (note.job, note.token)
             if note.kind == "start":

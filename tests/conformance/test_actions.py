@@ -8,7 +8,6 @@ import pytest
 
 from demora.client.actions import ActionHandler, Actions, RunLost
 from demora.client.bulk import BATCH, PICKED, Bulk, BulkResult
-from demora.client.client import new_id
 from demora.core import action
 from demora.core.action import MOST_IDS, QUEUE, ActionProgress
 from demora.core.job import Priority
@@ -20,6 +19,7 @@ from demora.handlers.context import Context
 from demora.handlers.control import Snooze
 from demora.store.jobs import Answer, Change
 from demora.store.store import Store
+from demora.system.ids import new_id
 from tests.builders import (
     BROKEN,
     add_ids,

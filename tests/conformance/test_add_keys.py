@@ -49,7 +49,7 @@ async def test_a_conflict_keeps_no_other_call_out(store: Store) -> None:
 
 
 async def test_keys_of_different_scopes_do_not_meet(store: Store) -> None:
-    answers = await store.add([new_job(key=key(scope="a")), new_job(key=key(request=b"else", scope="b"))])
+    answers = await store.add([new_job(key=key(namespace="a")), new_job(key=key(request=b"else", namespace="b"))])
     assert [(answer.replayed, answer.conflict) for answer in answers] == [(False, False)] * 2
     assert await count(store) == 2
 

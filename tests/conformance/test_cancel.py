@@ -3,7 +3,7 @@
 import pytest
 
 from demora.core.states import Status
-from demora.core.verdict import GaveUp, HandedBack, NoHandler, Raised, Snoozed
+from demora.core.verdict import Cancelled, HandedBack, NoHandler, Raised, Snoozed
 from demora.store.jobs import Answer
 from demora.store.store import Store
 from tests.builders import (
@@ -72,7 +72,7 @@ async def test_a_success_still_ends_completed(store: Store) -> None:
 
 @pytest.mark.parametrize(
     ("outcome", "attempts"),
-    [(Raised("no"), 1), (BROKEN, 1), (GaveUp("obeyed"), 1), (Snoozed(ms(0)), 0), (HandedBack(), 0), (NoHandler(), 0)],
+    [(Raised("no"), 1), (BROKEN, 1), (Cancelled("obeyed"), 1), (Snoozed(ms(0)), 0), (HandedBack(), 0), (NoHandler(), 0)],
     ids=lambda value: type(value).__name__,
 )
 async def test_anything_else_ends_cancelled(store: Store, clock: TestClock, outcome, attempts: int) -> None:

@@ -4,12 +4,14 @@ from datetime import timedelta
 
 import pytest
 
+from demora.core.action import RESUMED_TYPES
 from demora.core.job import Priority
 from demora.core.states import Status
 from demora.core.verdict import HandedBack, Lapsed, Raised, Snoozed
 from demora.store.jobs import QueueChange
 from demora.store.store import Store
 from tests.builders import (
+    BROKEN,
     LEASE,
     add_ids,
     add_one,
@@ -45,6 +47,28 @@ async def test_a_claimed_job_is_leased_to_its_worker(store: Store, clock: TestCl
     job = await job_of(store, added.id)
     assert (job.status, job.worker_id, job.token) == (Status.PROCESSING, "bob", 1)
     assert job.lease_until == clock.now() + seconds(7)
+
+
+async def test_a_claim_clears_the_progress_of_the_run_before(store: Store) -> None:
+    added = await add_one(store, retry_delay=ms(0))
+    await settle(store, await claim_one(store), Raised("no"), progress=0.5, message="half")
+    await claim_one(store)
+    after = await job_of(store, added.id)
+    assert (after.progress, after.progress_message) == (None, None)
+
+
+@pytest.mark.parametrize("type", sorted(RESUMED_TYPES))
+@pytest.mark.parametrize("outcome", [Raised("no"), BROKEN])
+async def test_a_job_of_a_resumed_type_keeps_the_message_of_its_last_run(store: Store, type: str, outcome: Raised) -> None:
+    added = await add_one(store, type=type, retry_delay=ms(0))
+    status = await settle(store, await claim_one(store), outcome, progress=0.5, message="half")
+    if status is Status.FAILED:
+        await store.retry([added.id])
+    waiting = await job_of(store, added.id)
+    assert waiting.progress_message == "half"
+    await claim_one(store)
+    after = await job_of(store, added.id)
+    assert (after.progress, after.progress_message) == (None, "half")
 
 
 async def test_no_more_than_the_limit_is_taken(store: Store) -> None:

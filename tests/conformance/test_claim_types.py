@@ -127,6 +127,14 @@ async def test_the_claim_says_when_a_job_of_its_types_is_due(store: Store, clock
     assert next_in == seconds(5)
 
 
+async def test_a_parked_job_with_a_new_time_is_met_by_claims_again(store: Store) -> None:
+    report = await add_one(store, type="report")
+    assert (await claim(store, types=MAIL)).parked == {"report"}
+    await store.change(report.id, Change(delay=ms(0)))
+    assert (await claim(store, types=MAIL)).parked == {"report"}
+    assert await claim_ids(store, types=REPORT) == [report.id]
+
+
 async def test_a_paused_queue_keeps_its_parked_jobs(store: Store) -> None:
     [report] = await add_ids(store, {"type": "report"})
     await claim(store, types=MAIL)

@@ -11,7 +11,7 @@ from demora.core.job import Job, Unique
 from demora.core.outbound.webhook import QUEUE, TYPE, Secret
 from demora.core.retention import Keep, Retention
 from demora.core.states import Status
-from demora.core.verdict import GaveUp, HandedBack, Raised, Snoozed, Succeeded
+from demora.core.verdict import Cancelled, HandedBack, Raised, Snoozed, Succeeded
 from demora.store.jobs import QueueChange, Topic
 from demora.store.store import Store
 from tests.builders import (
@@ -56,7 +56,7 @@ async def message(store: Store, id: str) -> Any:
     [
         (Succeeded(b'{"n":[1,2.5,null]}'), "completed", {"result": {"n": [1, 2.5, None]}}),
         (BROKEN, "failed", {"error": "ValueError: no"}),
-        (GaveUp("no need"), "cancelled", {"error": "no need"}),
+        (Cancelled("no need"), "cancelled", {"error": "no need"}),
     ],
 )
 async def test_an_end_by_a_run_is_told(store: Store, outcome: Any, status: str, told_as: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from demora.core.events import EventKind
 from demora.core.pace import Pace, request_of
 from demora.core.retention import Retention
 from demora.core.states import Status
-from demora.core.verdict import GaveUp, HandedBack, Outcome, Raised, Snoozed
+from demora.core.verdict import Cancelled, HandedBack, Outcome, Raised, Snoozed
 from demora.store.events import SettledJobs
 from demora.store.jobs import Change, QueueChange, Report
 from demora.store.store import Store
@@ -51,7 +51,7 @@ async def settled(store: Store, since: str) -> tuple[list[tuple[str, Status]], s
     [
         (DONE, Status.COMPLETED),
         (BROKEN, Status.FAILED),
-        (GaveUp("no need"), Status.CANCELLED),
+        (Cancelled("no need"), Status.CANCELLED),
         (Raised("no", after=seconds(5)), Status.RETRYING),
     ],
     ids=str,

@@ -10,7 +10,7 @@ from demora.core.pace import EVERY_QUEUE, PaceRequest
 from demora.line import LinedStore, SqlStore
 from demora.store.jobs import QueueChange
 from demora.store.store import Store
-from tests.builders import DONE, add_one, claim_one, run_one, seconds, settle
+from tests.builders import DONE, add_one, claim, claim_one, run_one, seconds, settle
 from tests.clock import TestClock
 
 NOWHERE = "00000000-0000-7000-8000-000000000000"
@@ -57,6 +57,16 @@ async def test_an_arrangement_has_the_order_the_pause_and_the_held_lanes(sql: Sq
     assert not found["slow"].paused
     assert found["slow"].offsets[Lane.SCHEDULED * ranks] is None
     assert found["slow"].offsets[Lane.REALTIME * ranks] == 0
+
+
+async def test_a_new_job_is_not_parked_while_a_line_follows_the_rows(sql: SqlStore) -> None:
+    """A worker that knows all types finds it in the line only, whatever claims have parked of its type."""
+    await sql.line_feed.begin()
+    parked = await add_one(sql, type="report")
+    await claim(sql, types=frozenset({"mail"}))
+    added = await add_one(sql, type="report")
+    waiting = {one.place.id: one.waiting for one in await sql.line_feed.row_places([parked.id, added.id])}
+    assert waiting == {parked.id: False, added.id: True}
 
 
 @pytest.mark.parametrize("limit", [1, 2, 100])

@@ -16,7 +16,7 @@ from demora.core.job import IdempotencyKey, Priority, Unique
 from demora.core.retention import Retention
 from demora.core.spans import to_ms
 from demora.core.states import Status
-from demora.core.verdict import GaveUp, HandedBack, Lapsed, Outcome, Raised, Snoozed, Succeeded
+from demora.core.verdict import Cancelled, HandedBack, Lapsed, Outcome, Raised, Snoozed, Succeeded
 from demora.line import LinedStore
 from demora.store.jobs import Added, Change, ClaimedJob, Query, QueueChange
 from tests.builders import claim, ms, new_job, settle
@@ -36,7 +36,7 @@ OUTCOMES: dict[str, tuple[Outcome, Callable[[Model, str], Status]]] = {
     "break": (Raised("no", permanent=True), partial(Model.fail, permanent=True)),
     "snooze": (Snoozed(ms(2)), partial(Model.snooze, delay=2)),
     "hand_back": (HandedBack(), Model.hand_back),
-    "give_up": (GaveUp("no need"), Model.give_up),
+    "give_up": (Cancelled("no need"), Model.give_up),
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from demora.core.retention import Retention
 from demora.core.states import MOVES, Status
-from demora.core.verdict import GaveUp, HandedBack, Raised, Snoozed
+from demora.core.verdict import Cancelled, HandedBack, Raised, Snoozed
 from demora.store.store import Store
 from tests.builders import BROKEN, DONE, LEASE, add_ids, add_one, claim, claim_one, run_one, seconds, settle, settle_lapsed
 from tests.clock import TestClock
@@ -27,7 +27,7 @@ async def audited(request: pytest.FixtureRequest, tmp_path: Path, clock: TestClo
 
 async def test_every_step_is_in_the_table_of_moves(audited: Store, clock: TestClock) -> None:
     store = audited
-    for outcome in (DONE, BROKEN, GaveUp("no need"), HandedBack(), Snoozed(timedelta(hours=9)), Raised("no")):
+    for outcome in (DONE, BROKEN, Cancelled("no need"), HandedBack(), Snoozed(timedelta(hours=9)), Raised("no")):
         await add_one(store)
         await run_one(store, outcome)
     job = await claim_one(store)  # the one handed back

@@ -4,7 +4,7 @@ import pytest
 
 from demora.core.retention import Retention
 from demora.core.states import Status
-from demora.core.verdict import GaveUp, Raised
+from demora.core.verdict import Cancelled, Raised
 from demora.store.jobs import Answer
 from demora.store.store import Store
 from tests.builders import (
@@ -99,7 +99,7 @@ async def test_a_job_that_was_cancelled_by_itself_is_not_restored(store: Store, 
         clock.turn(1)
         await store.housekeep(Retention(), limit=10)
     else:
-        await settle(store, await claim_one(store), GaveUp("no need"))
+        await settle(store, await claim_one(store), Cancelled("no need"))
     assert await status_of(store, added.id) is Status.CANCELLED
     assert await store.restore(added.id, within=WITHIN) == Answer(False, Status.CANCELLED)
 

@@ -8,7 +8,7 @@ import pytest
 
 from demora.core.job import Attempt, Lane, LogLine
 from demora.core.states import Status
-from demora.core.verdict import GaveUp, HandedBack, Lapsed, NoHandler, Raised, Snoozed
+from demora.core.verdict import Cancelled, HandedBack, Lapsed, NoHandler, Raised, Snoozed
 from demora.store.jobs import Lease, Report
 from demora.store.store import Store
 from tests.builders import (
@@ -31,7 +31,7 @@ from tests.builders import (
 )
 from tests.clock import TestClock
 
-ALL = [DONE, BROKEN, Raised("no"), Snoozed(ms(5)), GaveUp("no need"), HandedBack(), NoHandler()]
+ALL = [DONE, BROKEN, Raised("no"), Snoozed(ms(5)), Cancelled("no need"), HandedBack(), NoHandler()]
 named = pytest.mark.parametrize("outcome", ALL, ids=lambda outcome: type(outcome).__name__)
 
 
@@ -147,7 +147,7 @@ async def test_a_type_that_nobody_knows_fails_after_an_hour(store: Store, clock:
 
 async def test_giving_up_ends_cancelled_with_the_reason(store: Store) -> None:
     added = await add_one(store)
-    assert await settle(store, await claim_one(store), GaveUp("no need")) is Status.CANCELLED
+    assert await settle(store, await claim_one(store), Cancelled("no need")) is Status.CANCELLED
     assert (await job_of(store, added.id)).error == "no need"
 
 

@@ -13,7 +13,7 @@ from demora.core.pace import Pace, request_of
 from demora.core.spans import MICROSECOND, to_ms
 from demora.core.states import Status
 from demora.core.statistics import Key, Stretch, Tally, bin_of, percentiles, widened
-from demora.core.verdict import GaveUp, HandedBack, Outcome, Raised, Snoozed, Succeeded
+from demora.core.verdict import Cancelled, HandedBack, Outcome, Raised, Snoozed, Succeeded
 from demora.store.jobs import Query
 from demora.store.statistics import Depth
 from demora.store.store import Store
@@ -69,7 +69,7 @@ async def test_nothing_is_counted_before_a_run_is_settled(store: Store) -> None:
         (DONE, "completed"),
         (BROKEN, "failed"),
         (Raised("no"), "retried"),
-        (GaveUp("no need"), "cancelled"),
+        (Cancelled("no need"), "cancelled"),
         (HandedBack(), "returned"),
         (Snoozed(ms(5)), "returned"),
     ],

@@ -8,7 +8,7 @@ import pytest
 
 from demora.core.job import Unique
 from demora.core.states import Status
-from demora.core.verdict import GaveUp, HandedBack, Raised, Snoozed
+from demora.core.verdict import Cancelled, HandedBack, Raised, Snoozed
 from demora.line import maintainer as maintaining
 from demora.store.jobs import Change, ClaimRequest, QueueChange, Topic
 from demora.store.store import Store
@@ -191,7 +191,7 @@ async def test_a_settled_lapse_wakes_sleepers(store: Store, clock: TestClock) ->
         await woken(waiting)
 
 
-@pytest.mark.parametrize("outcome", [DONE, BROKEN, GaveUp("no need")])
+@pytest.mark.parametrize("outcome", [DONE, BROKEN, Cancelled("no need")])
 async def test_an_ended_job_wakes_those_who_wait_for_ends_and_no_others(store: Store, outcome) -> None:
     await add_one(store)
     job = await claim_one(store)

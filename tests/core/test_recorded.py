@@ -7,7 +7,7 @@ import pytest
 
 from demora.core.job import Attempt, Job, Lane, Priority
 from demora.core.states import Status
-from demora.core.verdict import GaveUp, HandedBack, Raised, Succeeded, lost_error, recorded_status
+from demora.core.verdict import Cancelled, HandedBack, Raised, Succeeded, lost_error, recorded_status
 from tests.builders import seconds
 
 NOON = datetime(2026, 1, 15, 12, tzinfo=UTC)
@@ -67,7 +67,7 @@ def test_a_run_that_succeeded_or_gave_up_is_on_record() -> None:
     completed = job(Status.COMPLETED, run(1, None), attempt=1)
     assert recorded_status(completed, 1, "ann", Succeeded(b"1")) is Status.COMPLETED
     given_up = job(Status.CANCELLED, run(1, "enough"), attempt=1, error="enough")
-    assert recorded_status(given_up, 1, "ann", GaveUp("enough")) is Status.CANCELLED
+    assert recorded_status(given_up, 1, "ann", Cancelled("enough")) is Status.CANCELLED
 
 
 ONCE = job(Status.QUEUED, run(1), run(2), attempt=0, generation=2)

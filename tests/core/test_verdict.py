@@ -13,7 +13,7 @@ from demora.core.states import MOVES, WAITING, Status
 from demora.core.verdict import (
     EXPIRED,
     NO_HANDLER_CAP,
-    GaveUp,
+    Cancelled,
     HandedBack,
     Lapsed,
     NoHandler,
@@ -35,7 +35,7 @@ counted = st.one_of(
     st.builds(Raised, st.text(), permanent=st.booleans(), after=st.none() | spans), st.builds(Lapsed, st.none() | st.text())
 )
 uncounted = st.one_of(st.builds(Snoozed, spans), st.just(HandedBack()), st.just(NoHandler()))
-endings = st.one_of(st.builds(Succeeded, st.binary()), st.builds(GaveUp, st.text(min_size=1)))
+endings = st.one_of(st.builds(Succeeded, st.binary()), st.builds(Cancelled, st.text(min_size=1)))
 outcomes = st.one_of(counted, uncounted, endings)
 retry_states = st.builds(
     RetryState,
@@ -114,7 +114,7 @@ def test_a_job_with_an_attempt_behind_it_waits_to_be_retried(attempts: int, stat
 
 
 def test_giving_up_cancels_with_the_reason() -> None:
-    assert verdict(GaveUp("no need")) == Verdict(Status.CANCELLED, error="no need")
+    assert verdict(Cancelled("no need")) == Verdict(Status.CANCELLED, error="no need")
 
 
 def test_jitter_shortens_the_wait_by_the_drawn_number() -> None:

@@ -276,8 +276,8 @@ async def test_an_address_has_its_share_and_those_of_proxies_and_of_this_machine
     assert second is not None
     assert connections.admit("192.0.2.1") is None
     assert connections.admit("192.0.2.2") is not None
-    connections.release(first)
-    connections.release(first)  # once is enough
+    connections.free(first)
+    connections.free(first)  # once is enough
     assert connections.admit("192.0.2.1") is not None
     assert connections.admit("192.0.2.1") is None
     for host in ("10.1.2.3", "127.0.0.1", "::1"):

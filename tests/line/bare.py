@@ -23,8 +23,9 @@ ENGINES: dict[str, Callable[[Path, TestClock], SqlStore]] = {
     "sqlite": lambda folder, clock: SqliteStore(folder / "jobs.db", clock=clock),
     "postgres": postgres_store,
 }
-FEED = ("position", "walk", "moved", "row_places", "draw")  # the steps of a verb: what it asks the database about the line,
-LINE = ("put", "remove", "take", "done", "checkpoint")  # and what it asks the line
+# The steps of a verb: what it asks the database about the line, and what it asks the line.
+FEED = ("position", "walk", "moved", "row_places", "claim_by_ids")
+LINE = ("put", "remove", "take", "done", "checkpoint")
 
 
 def no_nets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,10 +37,11 @@ NEAREST = {
     "housekeeping": "housekeep purge expiry unknown_types",
     "joining": "within joining",
     "line": "line model",
-    "line_feed": "line_feed draw moved",
+    "line_feed": "line_feed claim_by_ids moved",
     "location": "home process",
     "locking": "locking turns stall",
     "maintainer": "loss beside_filling",
+    "messages": "process child processes",
     "notifier": "notifier subscribe lost_wakeups",
     "paces": "pace outlooks stored_paces",
     "pool": "processes process",
@@ -50,6 +51,7 @@ NEAREST = {
     "rows": "claim get add schedules",
     "run": "ending running process",
     "runs": "claim settle pace claim_types lapse renew",
+    "scheduler": "housekeeping release_log",
     "schedules": "schedules model_of_schedules",
     "settling": "running hostile",
     "statistics": "statistics",
@@ -57,7 +59,6 @@ NEAREST = {
     "transactors": "transactor stall searches",
     "walks": "find",
     "webhooks": "deliveries",
-    "wire": "process child processes",
     "worker": "running ending wake_ups prefetch",
 }
 _WORD = re.compile(r"[a-z]{3,}")

@@ -2,7 +2,7 @@
 
 EQUIVALENT: dict[str, str] = {
     "9fa6b9118ec0": "engines/sqlite/diagnostics.py, 4 or 5 fields: a line of mountinfo has 6 before its dash",
-    "54525bcd1464": "worker/processes/wire.py, a larger MOST_BYTES: no frame comes near it, it guards a pipe gone wrong",
+    "27bd1ceda72a": "worker/processes/messages.py, a larger MOST_BYTES: no frame comes near it, it guards a pipe gone wrong",
     "17e7eca9cdae": "engines/sqlite/jobs/runs.py, 0 or 1 as the turn of all queues, if none has one: only compared",
     "b9066a1042aa": "engines/sqlite/jobs/housekeeping.py, which is removed first in one transaction, jobs or expired keys",
     "117520ff366f": "engines/sqlite/engine.py, one name more in a cache: a queue that is not in it is written again",

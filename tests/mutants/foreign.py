@@ -27,8 +27,8 @@ FOREIGN = (
     Mutant(
         "The same idempotency key twice in one call makes two jobs.",
         "engines/sqlite/jobs/adding.py",
-        "taken[job.key.scope, job.key.key] = job.key.request_hash, answer",
-        "taken[job.key.scope, job.id] = job.key.request_hash, answer",
+        "taken[job.key.namespace, job.key.key] = job.key.request_hash, answer",
+        "taken[job.key.namespace, job.id] = job.key.request_hash, answer",
         ANYTHING,
     ),
     Mutant(

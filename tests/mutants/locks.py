@@ -76,7 +76,7 @@ LOCKS = (
         "ready",
     ),
     _race(
-        "a draw waits for locked jobs",
+        "a claim by ids waits for locked jobs",
         "(paused or lane = any(held)))\n        for update of jobs skip locked",
         "(paused or lane = any(held)))\n        for update of jobs",
         "ready",

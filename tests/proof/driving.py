@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from demora.core.spans import to_ms
-from demora.core.verdict import GaveUp, HandedBack, Lapsed, Outcome, Raised, Snoozed
+from demora.core.verdict import Cancelled, HandedBack, Lapsed, Outcome, Raised, Snoozed
 from demora.engines.sqlite import SqliteStore
-from demora.proof import ClientEvent, Event, HandlerEvent, WorldEvent
+from demora.proof import ClientEvent, HandlerEvent, HistoryEvent, WorldEvent
 from demora.store.jobs import Change, ClaimedJob, Report
 from tests.builders import DONE, claim, key, ms, new_job, settle
 from tests.clock import TestClock
@@ -16,7 +16,7 @@ OUTCOMES: list[tuple[Outcome, str]] = [
     (Raised("ValueError: no"), "error"),
     (Raised("ValueError: never", permanent=True), "permanent"),
     (Snoozed(ms(40)), "snooze"),
-    (GaveUp("no need"), "cancel"),
+    (Cancelled("no need"), "cancel"),
     (HandedBack(), "stopped"),
 ]
 WAITS = [0, 1, 20, 60, 30_000]
@@ -29,7 +29,7 @@ class Driver:
     def __init__(self, make: Callable[[TestClock], Any] = lambda clock: SqliteStore(clock=clock, audit=True)) -> None:
         self.clock = TestClock()
         self.store = make(self.clock)
-        self.history: list[Event] = []
+        self.history: list[HistoryEvent] = []
         self.ids: list[str] = []
         self.runs: list[ClaimedJob] = []
         self.calls = 0

@@ -3,7 +3,7 @@
 import itertools
 from typing import Any
 
-from demora.proof import ClientEvent, Event, Findings, HandlerEvent, SqlEvent, check
+from demora.proof import ClientEvent, Findings, HandlerEvent, HistoryEvent, SqlEvent, check
 from demora.store.audit import Evidence, JobFacts
 
 START = 1_800_000_000_000
@@ -109,7 +109,9 @@ def failed_twice(life: Life) -> Life:
     return life.added().claimed().failed_once().claimed().buried()
 
 
-def call(op: Any, kind: Any, *jobs: str, at: int = START, asked: dict[str, Any] | None = None, **answer: Any) -> list[Event]:
+def call(
+    op: Any, kind: Any, *jobs: str, at: int = START, asked: dict[str, Any] | None = None, **answer: Any
+) -> list[HistoryEvent]:
     """A client's call about jobs and its outcome."""
     number = str(next(_calls))
     invoke = ClientEvent("invoke", op, number, at, jobs, **(asked or {}))
@@ -141,5 +143,5 @@ def broken(findings: Findings) -> list[str]:
     return sorted({violation.rule for violation in findings.violations})
 
 
-def rules_broken(life: Life, *more: Event) -> list[str]:
+def rules_broken(life: Life, *more: HistoryEvent) -> list[str]:
     return broken(check([*life.events, *more]))

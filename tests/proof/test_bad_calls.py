@@ -2,7 +2,7 @@
 
 import pytest
 
-from demora.proof import ClientEvent, Event, check
+from demora.proof import ClientEvent, HistoryEvent, check
 from demora.store.audit import KeyFacts
 from tests.proof.lives import JOB, OTHER, START, Life, broken, call, evidence, facts, failed_twice, rules_broken, start
 
@@ -48,7 +48,7 @@ def test_a_job_whose_events_end_before_its_removal_is_lost() -> None:
     assert broken(check(Life().added().claimed().events, evidence())) == ["I1"]
 
 
-GOOD: dict[str, list[Event]] = {
+GOOD: dict[str, list[HistoryEvent]] = {
     "a cancel of a waiting job": [*Life().added().cancelled().events, *call("cancel", "ok", JOB, answer="CANCELLED")],
     "a cancel of a running job": [
         *Life().added().claimed().cancel_requested().events,
@@ -77,7 +77,7 @@ GOOD: dict[str, list[Event]] = {
     ],
 }
 
-BAD: dict[str, tuple[str, list[Event]]] = {
+BAD: dict[str, tuple[str, list[HistoryEvent]]] = {
     "a cancel that left no trace": ("I9", [*Life().added().events, *call("cancel", "ok", JOB, answer="CANCELLED")]),
     "a asked that left no trace": (
         "I9",
@@ -120,12 +120,12 @@ BAD: dict[str, tuple[str, list[Event]]] = {
 
 
 @pytest.mark.parametrize("history", GOOD.values(), ids=GOOD)
-def test_answers_that_sql_bears_out_are_accepted(history: list[Event]) -> None:
+def test_answers_that_sql_bears_out_are_accepted(history: list[HistoryEvent]) -> None:
     assert broken(check(history)) == []
 
 
 @pytest.mark.parametrize(("rule", "history"), BAD.values(), ids=BAD)
-def test_an_answer_that_sql_belies_is_flagged_under_its_rule_alone(rule: str, history: list[Event]) -> None:
+def test_an_answer_that_sql_belies_is_flagged_under_its_rule_alone(rule: str, history: list[HistoryEvent]) -> None:
     assert broken(check(history)) == [rule]
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from demora.proof import Event, check
+from demora.proof import HistoryEvent, check
 from demora.store.audit import Evidence
 from tests.proof.driving import VERBS, Driver
 from tests.setups import postgres_store
@@ -21,7 +21,7 @@ unhurried = settings(max_examples=150, deadline=None, suppress_health_check=[Hea
 
 async def live(
     steps: list[tuple[str, int, int]], *, drain: bool = False, driver: Driver | None = None
-) -> tuple[list[Event], Evidence]:
+) -> tuple[list[HistoryEvent], Evidence]:
     driver = driver or Driver()
     await driver.store.open()
     try:

@@ -8,11 +8,11 @@ from typing import get_args
 import msgspec
 import pytest
 
-from demora.proof import ClientEvent, Event, Recorder, WorldEvent, lives, read, write
-from demora.store.audit import SqlEvent, Step
+from demora.proof import ClientEvent, HistoryEvent, Recorder, WorldEvent, lives, read, write
+from demora.store.audit import JobStep, SqlEvent
 from tests.proof.lives import JOB, START, Life, call, end, start
 
-HISTORY: list[Event] = [
+HISTORY: list[HistoryEvent] = [
     *Life().added().claimed().cancel_requested().stale("renew", 1).settled().events,
     *call("add", "ok", JOB, asked={"key": "k", "request": "r", "kept": 5, "due_at": START}),
     *(start(worker="ann", attempt=1), end()),
@@ -25,15 +25,15 @@ def test_every_kind_of_event_is_read_back_as_it_was_written(tmp_path: Path) -> N
     assert list(read(tmp_path / "h.jsonl")) == HISTORY
 
 
-@pytest.mark.parametrize("kind", get_args(Step))
-def test_every_step_of_a_job_is_read_back_and_judged(tmp_path: Path, kind: Step) -> None:
+@pytest.mark.parametrize("kind", get_args(JobStep))
+def test_every_step_of_a_job_is_read_back_and_judged(tmp_path: Path, kind: JobStep) -> None:
     write(tmp_path / "h.jsonl", [SqlEvent(1, START, START, JOB, kind)])
     assert [event.kind for event in read(tmp_path / "h.jsonl")] == [kind]
     assert kind in lives.JUDGES
 
 
 def test_only_steps_that_histories_know_are_judged() -> None:
-    assert set(lives.JUDGES) == set(get_args(Step))
+    assert set(lives.JUDGES) == set(get_args(JobStep))
 
 
 def test_a_line_says_who_saw_it(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from demora.proof import Bounds, Event, WorldEvent, check
+from demora.proof import Bounds, HistoryEvent, WorldEvent, check
 from tests.proof.lives import JOB, START, Life, broken
 
 BOUND = Bounds(rescue=500)
@@ -53,7 +53,7 @@ def test_a_rescue_after_a_fault_in_which_the_clock_was_set_back_is_flagged(back:
     assert broken(check([*_set_back(back), *_faults(back, 50)], bounds=BOUND)) == ["I7"]
 
 
-def _set_back(ms: int) -> list[Event]:
+def _set_back(ms: int) -> list[HistoryEvent]:
     """A job that moves after 100 ms and is found 1500 ms later, while the clock stands `ms` behind."""
     life = Life().wait(100)
     boot, life.at = life.boot, life.at - ms
@@ -61,7 +61,7 @@ def _set_back(ms: int) -> list[Event]:
     return [*life.added(due_at=life.at).wait(2000).claimed().settled().events, found]
 
 
-def _faults(back: int, ms: int) -> list[Event]:
+def _faults(back: int, ms: int) -> list[HistoryEvent]:
     """A fault that begins at once, in which the clock is set back, and which is over after a while."""
     boot = Life().boot
     return [WorldEvent("trouble", START, boot=boot), WorldEvent("healed", START + ms - back, boot=boot + ms)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from demora.proof import Bounds, Event, WorldEvent, check
+from demora.proof import Bounds, HistoryEvent, WorldEvent, check
 from tests.proof.lives import START, Life, broken
 
 BOUND = Bounds(start=100)
@@ -56,6 +56,6 @@ DRAINING: list[tuple[list[WorldEvent], list[str]]] = [
 
 
 @pytest.mark.parametrize(("history", "rules"), DRAINING, ids=str)
-def test_the_queues_drain_within_their_bound_after_healing(history: list[Event], rules: list[str]) -> None:
+def test_the_queues_drain_within_their_bound_after_healing(history: list[HistoryEvent], rules: list[str]) -> None:
     assert broken(check(history, bounds=Bounds(drain=100))) == rules
     assert broken(check(history)) == []

@@ -16,8 +16,8 @@ from demora.engines.sqlite import SqliteStore
 from demora.engines.sqlite.database import Database
 from demora.engines.sqlite.paces import SqlitePaces
 from demora.errors import StoreBusy
-from demora.scheduler import housekeeping
-from demora.scheduler.housekeeping import Scheduler
+from demora.scheduler import scheduler
+from demora.scheduler.scheduler import Scheduler
 from demora.store.jobs import HousekeepingResult, QueueChange
 from demora.store.paces import Released
 from demora.store.store import Store
@@ -91,7 +91,7 @@ async def test_it_cancels_what_expired_and_deletes_what_need_not_be_kept(store: 
 
 
 async def test_it_goes_on_piece_by_piece(store: Watched, clock: TestClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(housekeeping, "PIECE", 2)
+    monkeypatch.setattr(scheduler, "PIECE", 2)
     for _ in range(5):
         await ended_one(store, Status.COMPLETED)
     async with scheduling(store, completed=Keep(count=0)):
@@ -126,7 +126,7 @@ async def test_a_job_that_expires_sooner_wakes_it(store: Watched) -> None:
 
 
 async def test_it_backs_off_on_errors_and_goes_on(store: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(housekeeping, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(scheduler, "FIRST_PAUSE", 0.001)
     store.failures = 3
     async with scheduling(store):
         await eventually(store.looks, lambda looks: looks == 4)
@@ -145,7 +145,7 @@ async def _said(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def test_it_backs_off_on_errors_of_a_release_and_goes_on(store: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(housekeeping, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(scheduler, "FIRST_PAUSE", 0.001)
     store.paces.failures = 3
     async with scheduling(store):
         await eventually(store.paces.looks, lambda looks: looks == 4)

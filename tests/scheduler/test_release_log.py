@@ -10,8 +10,8 @@ from demora.core.job import Priority
 from demora.core.pace import Pace, Release, request_of
 from demora.core.retention import Retention
 from demora.core.spans import from_ms
-from demora.scheduler.housekeeping import Scheduler
 from demora.scheduler.pace_log import ReleaseLog
+from demora.scheduler.scheduler import Scheduler
 from demora.store.store import Store
 from tests.builders import add_ids, claim, seconds
 from tests.sim.world import World

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from demora.scheduler.housekeeping import wait_before_retry
+from demora.scheduler.scheduler import wait_before_retry
 
 
 class EarlyWaits:

@@ -6,7 +6,7 @@ from typing import Any
 from demora import Context
 from demora.core.job import Job
 from demora.core.states import Status
-from demora.proof import Bounds, ClientEvent, Event, Findings, HandlerEvent, WorldEvent, check
+from demora.proof import Bounds, ClientEvent, Findings, HandlerEvent, HistoryEvent, WorldEvent, check
 from demora.store.audit import Evidence
 from tests.sim.world import World
 
@@ -19,7 +19,7 @@ class Recorder:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._events: list[Event] = []
+        self._events: list[HistoryEvent] = []
         self._calls: dict[str, ClientEvent] = {}
         self._numbers = itertools.count(1)
         self.known: list[str] = []

@@ -20,7 +20,7 @@ from demora.handlers.control import ControlFlow
 from demora.handlers.registry import Registry
 from demora.store.audit import Evidence
 from demora.store.jobs import Lease
-from demora.worker.processes.wire import HEAD, Began, End, Hello, RunEnded, Said, ToProcess, Work, for_process, frame
+from demora.worker.processes.messages import HEAD, Began, End, Hello, RunEnded, Said, ToProcess, Work, for_process, frame
 from demora.worker.run import failed
 from tests.sim.history import Recorder
 from tests.sim.loop import OWNER, Killed

@@ -14,7 +14,7 @@ import msgspec
 from demora.store.jobs import ClaimedJob
 from demora.system import child_process
 from demora.worker.processes.location import AppLocation, ImportPath
-from demora.worker.processes.wire import HEAD, FromProcess, Hello, RunEnded, ToProcess, Work, frame, from_process
+from demora.worker.processes.messages import HEAD, FromProcess, Hello, RunEnded, ToProcess, Work, frame, from_process
 from tests.builders import claimed_job
 
 HERE = ImportPath("tests.worker.process_jobs")

@@ -20,7 +20,7 @@ from demora.core.retention import Retention
 from demora.core.workers import LIVE_WITHIN
 from demora.engines.sqlite import SqliteStore
 from demora.errors import StoreBusy
-from demora.scheduler.housekeeping import Scheduler
+from demora.scheduler.scheduler import Scheduler
 from demora.store.jobs import ClaimRequest
 from demora.system.seams import Seams
 from demora.worker import Worker, worker

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from demora import Demora
-from demora.core.verdict import GaveUp, Raised, Snoozed, Succeeded
+from demora.core.verdict import Cancelled, Raised, Snoozed, Succeeded
 from demora.worker.processes.location import ImportPath
-from demora.worker.processes.wire import MOST_TEXT, Began, End, Logged, RunEnded, Said
+from demora.worker.processes.messages import MOST_TEXT, Began, End, Logged, RunEnded, Said
 from demora.worker.run import CANCELLED_WITHIN
 from tests.builders import ms
 from tests.facts import eventually
@@ -53,7 +53,7 @@ def test_what_a_handler_raises_is_sent_as_what_it_means() -> None:
         process.greet()
         assert process.outcome("raises", {"what": "retry"}) == Raised("Retry: later", after=ms(1))
         assert process.outcome("raises", {"what": "snooze"}) == Snoozed(ms(1))
-        assert process.outcome("raises", {"what": "cancel"}) == GaveUp("not needed")
+        assert process.outcome("raises", {"what": "cancel"}) == Cancelled("not needed")
         assert process.outcome("raises", {"what": "fail"}) == Raised("Fail: useless", permanent=True)
         assert process.outcome("raises", {"what": "permanent"}).permanent
         assert process.outcome("odd.result").error.startswith("Invalid: result: cannot be written as JSON")
@@ -63,7 +63,7 @@ def test_what_a_handler_raises_is_sent_as_what_it_means() -> None:
 ENDS: list[tuple[str, dict[str, str], object]] = [
     ("waits", {"says": ""}, None),
     ("waits", {"says": "success"}, Succeeded(b'"done all the same"')),
-    ("looks", {}, GaveUp("as you asked")),
+    ("looks", {}, Cancelled("as you asked")),
 ]
 
 
@@ -74,7 +74,7 @@ async def test_told_to_end_an_async_handler_is_cancelled_and_a_plain_one_can_loo
             [
                 ("waits", "", None),
                 ("waits", "success", Succeeded(b'"done all the same"')),
-                ("looks", "", GaveUp("as you asked")),
+                ("looks", "", Cancelled("as you asked")),
             ]
         ):
             file = tmp_path / str(n)

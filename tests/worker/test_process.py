@@ -20,8 +20,8 @@ from demora.system.child_process import Child, spawn
 from demora.system.seams import Seams
 from demora.worker.leases import run_on_thread
 from demora.worker.processes.location import ImportPath
+from demora.worker.processes.messages import Began, Logged, RunEnded, Said, Work, frame
 from demora.worker.processes.pool import Process, Processes
-from demora.worker.processes.wire import Began, Logged, RunEnded, Said, Work, frame
 from demora.worker.run import Resources, Run
 from tests.builders import claimed_job, seconds
 from tests.facts import eventually

@@ -1,7 +1,7 @@
 """Decides which requests are allowed: by host and origin (`Door`), and by API key, scope and rate (`Guard`).
 
-A web page in a browser can reach 127.0.0.1 under a name of its own, by DNS rebinding, or under our name. The door recognizes
-the first by its Host header and the second by its origin.
+A web page of another site can make a browser send requests to 127.0.0.1: under a host name of that site (DNS rebinding), or
+under the name of this service. The door recognizes the first by the Host header and the second by the origin.
 """
 
 import asyncio
@@ -180,7 +180,8 @@ class Guard:
 
     async def _look_without_key(self) -> _Seen | None:
         """Read whether there is any key, in one read for all requests that ask meanwhile: every second, all connections of
-        a service without keys do. A request with a key reads it for itself, since the key may be newer than such a read."""
+        a service without keys do. A request with a key makes a read of its own, since the key may be newer than the shared
+        read."""
         looking = self._looking
         if looking is None or looking.done() or looking.get_loop() is not asyncio.get_running_loop():
             looking = self._looking = asyncio.ensure_future(self._look(""))
@@ -216,7 +217,7 @@ class Guard:
 
 
 def _heed(looked: "asyncio.Future[_Seen | None]") -> None:
-    """Take note of an error, also if all requests that waited for it are gone: asyncio would log it."""
+    """Mark an error as seen even if all requests that waited for it are gone: otherwise asyncio would log it."""
     if not looked.cancelled():
         looked.exception()
 

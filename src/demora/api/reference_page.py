@@ -107,12 +107,12 @@ def example_of(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Any:
             return "text"
 
 
-Route = tuple[str, str, Mapping[str, Any]]  # the method, the path and the operation
+DescribedRoute = tuple[str, str, Mapping[str, Any]]  # the method, the path and the operation
 
 
-def _groups(document: Mapping[str, Any]) -> dict[str, list[Route]]:
+def _groups(document: Mapping[str, Any]) -> dict[str, list[DescribedRoute]]:
     """Return the routes by what they are about: the first part of the path below `/api/v1`."""
-    groups: dict[str, list[Route]] = {}
+    groups: dict[str, list[DescribedRoute]] = {}
     for path, methods in document["paths"].items():
         _, below, rest = path.partition("/api/v1/")
         name = rest.partition("/")[0].replace("-", " ") if below and not rest.startswith("openapi") else "service"
@@ -122,7 +122,7 @@ def _groups(document: Mapping[str, Any]) -> dict[str, list[Route]]:
     return groups
 
 
-def _entries(name: str, routes: Iterable[Route]) -> str:
+def _entries(name: str, routes: Iterable[DescribedRoute]) -> str:
     lines = [
         f'<li><a href="#{escape(_anchor(method, path))}"><span class=method>{method}</span>'
         f"<span class=path>{escape(path.removeprefix('/api/v1'))}</span></a></li>"
@@ -131,7 +131,7 @@ def _entries(name: str, routes: Iterable[Route]) -> str:
     return "\n".join([f"<h2>{escape(name.capitalize())}</h2>\n<ul>", *lines, "</ul>"])
 
 
-def _group(name: str, routes: Iterable[Route], schemas: Mapping[str, Any]) -> str:
+def _group(name: str, routes: Iterable[DescribedRoute], schemas: Mapping[str, Any]) -> str:
     return "\n".join([f"<h2>{escape(name.capitalize())}</h2>", *(_route(*route, schemas=schemas) for route in routes)])
 
 

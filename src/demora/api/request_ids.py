@@ -20,10 +20,10 @@ def request_id(headers: Headers) -> str:
     sent = headers.getlist(HEADER)
     if len(sent) == 1 and _WELL_FORMED.fullmatch(sent[0]):
         return sent[0]
-    return new_id()
+    return new_request_id()
 
 
-def new_id() -> str:
+def new_request_id() -> str:
     """Return an id that no other request has."""
     hexadecimal: str = uuid4().hex
     return hexadecimal

@@ -49,10 +49,11 @@ class Paths(Generic[R]):
         return resource, {name: match[group] for name, group in groups.items()}
 
 
+def path_below(path: str, root: str) -> str:
+    """Return a path without the `root` that an application is mounted at. A proxy may have removed the root already."""
+    return path[len(root) :] if path == root or path.startswith(f"{root}/") else path
+
+
 def path_below_root(scope: Scope) -> str:
-    """Return the path of a request without the part that the application is mounted at."""
-    path: str = scope["path"]
-    root: str = scope.get("root_path", "")
-    if root and path.startswith(root) and path[len(root) : len(root) + 1] in ("", "/"):
-        return path[len(root) :]
-    return path
+    """Return the path of a request below the one that the application is mounted at."""
+    return path_below(scope["path"], scope.get("root_path", ""))

@@ -29,7 +29,7 @@ class WaitLimit:
         self._all, self._by_key = 0, Counter[str]()
 
     def take(self, key: ApiKey | None) -> "WaitingRequest":
-        """Return a place for a request that waits. Raises `TooManyWaits` if there is none."""
+        """Count a request that waits. Raises `TooManyWaits` if there are too many."""
         if self._all >= self._most:
             raise TooManyWaits
         if key is not None and self._by_key[key.id] >= max(self._most // 2, 1):
@@ -48,7 +48,7 @@ class WaitLimit:
 
 
 class WaitingRequest:
-    """The place of one request that waits, a context manager that leaves it at the end."""
+    """One counted request that waits: a context manager that no longer counts it at the end."""
 
     __slots__ = ("_key", "_waits")
 
@@ -57,7 +57,7 @@ class WaitingRequest:
         self._key = key
 
     def leave(self) -> None:
-        """Leave the place. A second call does nothing."""
+        """Count this request no longer. A second call does nothing."""
         waits, self._waits = self._waits, None
         if waits is not None:
             waits.leave(self._key)
@@ -72,7 +72,7 @@ class WaitingRequest:
 async def unless_ended(work: Coroutine[Any, Any, T], receive: Receive, stopping: Stopping) -> T | None:
     """Wait for something in this task. Returns None if the service stops before. Raises `ClientGone` if the caller leaves.
 
-    The wait is cancelled then. Only the look at the connection has a task of its own: a thousand callers may wait.
+    The wait is cancelled then. Only watching the connection takes a task of its own, since a thousand callers may wait.
     """
     wait = _Wait()
     gone = asyncio.ensure_future(disconnected(receive))

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from ..client.bulk import BulkResult, OnProgress
+from ..core.spans import plural
 from ..wire.jobs import bulk_result_view
 from .options import SPAN, in_queue
 from .output import print_json
@@ -107,7 +108,7 @@ async def _confirmed(only_count: Many, sweep: Sweep, verb: str) -> int | None:
         return None
     found = (await only_count()).matched
     if found:
-        confirm(f"{verb} {count_of_jobs(found)}?", yes=sweep.yes)
+        confirm(f"{verb} {plural(found, 'job')}?", yes=sweep.yes)
     return found
 
 
@@ -135,13 +136,9 @@ def progress(words: str, total: int | None) -> Iterator[OnProgress | None]:
 
 
 def _summary(tally: BulkResult, words: str, *, dry_run: bool) -> str:
-    parts = [f"{words} {count_of_jobs(tally.matched if dry_run else tally.done)}"]
+    parts = [f"{words} {plural(tally.matched if dry_run else tally.done, 'job')}"]
     if tally.skipped:
-        parts.append(f"skipped {count_of_jobs(tally.skipped)} that changed in the meantime")
+        parts.append(f"skipped {plural(tally.skipped, 'job')} that changed in the meantime")
     if tally.more:
         parts.append("stopped at the limit, more jobs match")
     return "; ".join(parts)
-
-
-def count_of_jobs(count: int) -> str:
-    return f"{count} job" if count == 1 else f"{count} jobs"

@@ -12,7 +12,7 @@ from ..client.client import Client
 from ..client.workers.recovery import Recovered
 from ..core.states import ENDED
 from ..doctor import judge_line
-from ..proof import RULES, Event, Findings, check, read
+from ..proof import RULES, Findings, HistoryEvent, check, read
 from ..wire.queues import recovered_view
 from . import output
 from .bulk import Sweep, carry_out, confirm, dry_run, yes
@@ -112,7 +112,7 @@ async def verify(history: tuple[Path, ...], *, as_json: bool, end_audit: bool, r
 
     Exits with 1 if there is a violation.
     """
-    events: list[Event] = list(read(*history))
+    events: list[HistoryEvent] = list(read(*history))
     async with existing() as client:
         findings = check(events, await client.evidence())
         line = list(judge_line(await client.compare_line(repair=repair)))

@@ -17,7 +17,7 @@ from ..core.events import Event, EventKind
 from ..core.filters import Sort
 from ..core.job import Job
 from ..core.pace import say_pace
-from ..core.spans import timestamp
+from ..core.spans import plural, timestamp
 from ..core.states import Status
 from ..core.workers import WorkerRecord
 from ..errors import Invalid, JobNotFound, WrongState
@@ -26,13 +26,13 @@ from ..wire.events import event_view
 from ..wire.jobs import dead_letter_stats_view, job_view, page_view
 from ..wire.queues import worker_view
 from . import output
-from .bulk import Sweep, by_filter, carry_out, check_choice, count_of_jobs
+from .bulk import Sweep, by_filter, carry_out, check_choice
 from .opening import chosen_app, existing, is_app_named, opened
 from .options import MOMENT, SPAN, STATUS, as_json, asynchronous, paged, queue_names, timing, whole_id
 from .output import about, due, plain, print_json
 from .root import Failure, verb
 
-Act = Callable[[Client, str], Awaitable[tuple[str, Status | None]]]
+JobAct = Callable[[Client, str], Awaitable[tuple[str, Status | None]]]
 
 ids = click.argument("ids", metavar="[ID...]", nargs=-1)
 status = click.option(
@@ -97,7 +97,7 @@ async def jobs(
         return
     output.jobs(page.jobs, datetime.now(UTC), width=output.terminal_width())
     if count is not None:
-        click.echo(f"{count_of_jobs(count.jobs)} match" if count.complete else f"at least {count_of_jobs(count.jobs)} match")
+        click.echo(f"{'' if count.complete else 'at least '}{plural(count.jobs, 'job')} match")
     _say_more(page)
 
 
@@ -330,7 +330,7 @@ class Done(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-async def _each(client: Client, ids: tuple[str, ...], act: Act, *, as_json: bool) -> None:
+async def _each(client: Client, ids: tuple[str, ...], act: JobAct, *, as_json: bool) -> None:
     """Act on each job. The exit code is 1 if any was refused."""
     tried = [await _try(client, id, act, quiet=as_json) for id in ids]
     if as_json:
@@ -339,7 +339,7 @@ async def _each(client: Client, ids: tuple[str, ...], act: Act, *, as_json: bool
         click.get_current_context().exit(1)
 
 
-async def _try(client: Client, id: str, act: Act, *, quiet: bool) -> Done:
+async def _try(client: Client, id: str, act: JobAct, *, quiet: bool) -> Done:
     try:
         id = await whole_id(client, id)
         message, status = await act(client, id)

@@ -96,7 +96,7 @@ class Root(Family):
             ctx.exit(INTERRUPTED)
 
 
-class Verb(click.Command):
+class DemoraCommand(click.Command):
     """A command that also takes the options of `demora` itself, so they can stand before or after its name.
 
     A bad value on the command line is a usage error, even if the client or the settings detect it.
@@ -119,7 +119,7 @@ class Verb(click.Command):
 
 def verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
     """Make a function a command of this name."""
-    return click.command(name, cls=Verb)
+    return click.command(name, cls=DemoraCommand)
 
 
 def group(name: str) -> Callable[[Callable[..., None]], click.Group]:

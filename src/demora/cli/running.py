@@ -27,7 +27,7 @@ from .options import QUEUES, SPAN, as_json, asynchronous, concurrency, logged, r
 from .output import banner, plain, print_json, whole_url
 from .root import Failure, asked_app, asked_database_url, program, verb
 
-Queues = Sequence[str] | Mapping[str, int] | None
+ServedQueues = Sequence[str] | Mapping[str, int] | None
 
 
 @verb("serve")
@@ -88,7 +88,7 @@ def serve(
 @reload_option
 @logged
 def worker(
-    queues: Queues,
+    queues: ServedQueues,
     strict: bool,
     concurrency: int | None,
     url: str | None,
@@ -185,7 +185,7 @@ def _log_unknown_variables() -> None:
         notices.unknown_variable(name, nearest(name))
 
 
-async def _work(app: Demora, queues: Queues, strict: bool) -> int:
+async def _work(app: Demora, queues: ServedQueues, strict: bool) -> int:
     from ..runtime.measuring import worker_metrics
     from ..runtime.startup import opened_when_there
     from ..runtime.supervisor import REFUSED
@@ -228,7 +228,7 @@ async def _housekeep(app: Demora) -> int:
 
 
 def _worker_command(
-    queues: Queues,
+    queues: ServedQueues,
     strict: bool,
     concurrency: int | None,
     url: str | None,

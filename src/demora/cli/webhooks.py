@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..client.client import Client, new_id
+from ..client.client import Client
 from ..client.webhooks import OVERLAP, DeliveryHistory, DeliveryTry, MadeSecret
 from ..core.outbound.webhook import Secret, message_id, objection, secret_text
 from ..core.spans import say
@@ -15,6 +15,7 @@ from ..core.states import RETRYABLE
 from ..outbound.sender import Crowded, Forbidden, NoAnswer
 from ..store.webhooks import Signing
 from ..system.addresses import cannot_listen
+from ..system.ids import new_id
 from ..wire.webhooks import deliveries_view, secret_view
 from .opening import app_to_look_at, existing, opened
 from .options import SPAN, as_json, asynchronous, whole_id, whole_secret_id

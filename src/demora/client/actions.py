@@ -39,7 +39,7 @@ LEASE = timedelta(seconds=60)  # renewed before each page of jobs
 
 
 class ActionState(msgspec.Struct, frozen=True):
-    """An action, the job that carries it out, and how far it is."""
+    """An action, the job that carries it out, and how far it has got."""
 
     order: ActionOrder
     job: Job
@@ -87,7 +87,7 @@ class Actions:
         return await self.get(job.id)
 
     async def get(self, id: str) -> ActionState:
-        """Return an action and how far it is; `JobNotFound` if no action has this id."""
+        """Return an action and how far it has got; `JobNotFound` if no action has this id."""
         job = await self._store.get(id)
         if job is None or job.type != TYPE:
             raise JobNotFound(id)
@@ -131,8 +131,8 @@ class ActionHandler:
         return Handler(TYPE, self.run, usual)
 
     async def run(self, ctx: Context, **order: Any) -> dict[str, Any]:
-        """Carry out the action. The message of its progress, and then the result of the job, have the counts. If
-        the worker carries out enough actions already, it snoozes, so that the other slots are left to other jobs."""
+        """Carry out the action. The message of its progress, and then the result of the job, have the counts. If the worker
+        already carries out as many actions as it may, the run snoozes, so that the other slots stay free for other jobs."""
         if self._running >= MOST_AT_ONCE:
             raise Snooze(LATER)
         self._running += 1

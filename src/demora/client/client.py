@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar, Unpack, cast, overload
 
 import msgspec
-from uuid_utils import uuid7
 
 from ..core import action
 from ..core.action import OWN_QUEUES
@@ -50,6 +49,7 @@ from ..store.jobs import Added, Answer, Change, Count, Page, Topic
 from ..store.store import Store
 from ..store.transaction import CallerTransaction, Transactional
 from ..system import crash, traces
+from ..system.ids import new_id
 from .actions import Actions
 from .api_keys import ApiKeys
 from .bulk import USUAL_PAGE, Bulk, FindOptions, check_query, page_query
@@ -68,10 +68,6 @@ T = TypeVar("T")
 
 MOST_PER_CALL = 100_000
 UNDO_WITHIN = timedelta(seconds=30)
-
-
-def new_id() -> str:
-    return str(uuid7())
 
 
 class Client:

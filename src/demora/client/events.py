@@ -1,8 +1,8 @@
 """Listening to events. All listeners of a client share one reader, which reads the database only while there is a listener.
 
 The reader looks for settled and new jobs when a job ends, and at least each second; at running jobs and at queues it looks
-each second. While all listeners need news less often, it looks less often. It never waits for a listener: one that falls too
-far behind is cut off.
+each second. If no listener needs news that often, it reads less often. It never waits for a listener: one that falls too far
+behind is cut off.
 """
 
 import asyncio
@@ -199,7 +199,7 @@ class EventReader:
                     listener.end()
 
     async def _begin(self) -> "_Looks":
-        """Note how things are: listeners hear what changes from now on."""
+        """Read the present state: listeners hear what changes from now on."""
         events = self._store.events
         await events.begin()
         self.position = await events.position()

@@ -72,8 +72,8 @@ class Shared(Generic[T]):
         return None
 
     def outdate(self) -> None:
-        """Let the next call read the value anew, because something was changed, unless that would take more than 5 % of a
-        core."""
+        """Let the next call read the value anew because something was changed, unless reading it so often would take more
+        than 5 % of a core."""
         self._outdated = True
         if self._value is not None and self._value.done():
             self._until = min(self._until, self._quick_until)

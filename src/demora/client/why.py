@@ -8,7 +8,7 @@ import msgspec
 
 from ..core.job import Job, Lane
 from ..core.pace import forecast
-from ..core.spans import from_ms, say, timestamp, to_ms
+from ..core.spans import from_ms, plural, say, timestamp, to_ms
 from ..core.states import Status
 from ..core.verdict import BEFORE_START
 from ..core.workers import TakenSlots, WorkerRecord, all_taken, say_types, serves
@@ -157,7 +157,7 @@ def _ready(outlook: Outlook) -> Why:
         "aboutMs": None if wait is None else wait // timedelta(milliseconds=1),
         **_more_ahead(outlook),
     }
-    jobs = f"{ahead} or more jobs" if outlook.more_ahead else f"{ahead} job{'s' if ahead > 1 else ''}"
+    jobs = f"{ahead:,} or more jobs" if outlook.more_ahead else plural(ahead, "job")
     if ahead == 0:
         place = "It is ready and next in line"
     elif wait is None:

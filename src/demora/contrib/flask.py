@@ -23,13 +23,13 @@ import click
 from flask import Flask, current_app, has_app_context
 from flask.cli import ScriptInfo
 
-from ..app import Demora, Hook
+from ..app import Demora
 from ..blocking import Blocking
 from ..core.job import Job
 from ..core.request import EnqueueOptions
 from ..errors import BadHandler
 from ..handlers.job_function import AnyJobFunction, JobFunction, Register
-from ..handlers.registry import Handler, HandlerOptions, Middleware, defaults
+from ..handlers.registry import Handler, HandlerOptions, Hook, Middleware, defaults
 from .cli_program import run_root
 
 F = TypeVar("F")

@@ -149,7 +149,7 @@ def _patterns(given: Iterable[str], field: str, characters: frozenset[str], long
 
 
 class Scope(StrEnum):
-    """What a key allows. To operate shows the jobs, so it includes reading; admin includes all."""
+    """What a key allows. `operate` includes `read`, since its answers show jobs; `admin` includes all."""
 
     SUBMIT = "submit"  # add jobs
     READ = "read"  # see jobs, queues and workers
@@ -238,7 +238,7 @@ class ApiKey(msgspec.Struct, frozen=True):
 
 
 class Presented(msgspec.Struct, frozen=True):
-    """A key that a caller presents: the id that it claims, and the digest of its text."""
+    """A key as a caller presents it: the id in its text, and the digest of the text."""
 
     id: str
     digest: bytes
@@ -253,7 +253,7 @@ def key_text(id: str, secret: str) -> str:
 
 
 def present(text: str) -> Presented | None:
-    """Return what the text of a key claims; None if it does not have the form of a key."""
+    """Return the id and the digest of the text of a key; None if it does not have the form of a key."""
     form = _KEY.fullmatch(text)
     return None if form is None else Presented(form[1], _digest(text))
 
@@ -457,7 +457,8 @@ def _is_trusted(address: Address, trusted: Sequence[Network]) -> bool:
 
 
 def _counted(address: Address) -> str:
-    """Return what an address counts for. A household or a server has a whole /64 of IPv6, so all of that counts as one."""
+    """Return the address or network that stands for a caller. A household or a server has a whole /64 of IPv6, which counts
+    as one."""
     if address.version == 4:
         return str(address)
     return str(ip_network((int(address) >> 64 << 64, 64)))

@@ -24,7 +24,7 @@ _DEAD = frozenset({Status.FAILED})
 
 
 class Action(Enum):
-    """What is done to each job."""
+    """What an action does to each job."""
 
     CANCEL = "cancel"
     RETRY = "retry"
@@ -63,10 +63,10 @@ _ALLOWED["over"] = {Action.SPREAD, Action.RETRY}
 
 
 class ActionProgress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far an action is: the counts of what it has done, and the cursor `after` which it goes on.
+    """How far an action has got: the counts of what it has done, and the cursor `after` which it continues.
 
     It is stored before each page of jobs, with the ends of their ids in `trying` and the cursor behind them in `next`. A run
-    that goes on cannot know whether that page was done. `total` is how many jobs are spread.
+    that continues cannot know whether that page was done. `total` is the number of jobs to spread.
     """
 
     matched: int = 0
@@ -158,7 +158,7 @@ def _before(times: TimeRange, until: datetime) -> TimeRange:
 
 OWN_TYPES = (webhook.TYPE, TYPE)
 OWN_QUEUES = (webhook.QUEUE, QUEUE)  # every worker serves them, and the pace of all queues leaves them out
-RESUMED_TYPES = frozenset({TYPE})  # a run goes on where the last one was, so claims and retries keep its message
+RESUMED_TYPES = frozenset({TYPE})  # a run resumes from the message of the last one, so claims and retries keep that
 
 
 def means_own(filter: JobFilter) -> bool:

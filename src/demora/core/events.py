@@ -1,4 +1,5 @@
-"""Events: what listeners hear about jobs and queues, how two looks at the database become events, and who hears which."""
+"""Events: what listeners hear about jobs and queues, how two readings of the database become events, and which listener
+hears which."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -49,8 +50,8 @@ class EventJob(msgspec.Struct, frozen=True):
 class Event(msgspec.Struct, frozen=True):
     """Something that happened to a job or a queue.
 
-    `position` is where a listener resumes that has handled this event: it then hears no end twice, except those that came
-    with it, and misses none.
+    A listener that has handled this event resumes at its `position`. It then misses no end, and hears none twice except
+    those that were read together with this event.
     """
 
     kind: EventKind
@@ -104,9 +105,8 @@ def settled_event(job: EventJob) -> Event:
 
 
 def running_events(before: Mapping[str, EventJob], now: Iterable[EventJob], read_at: datetime) -> Iterator[Event]:
-    """Return the events that two looks at the running jobs show: those that were claimed, and those that reported progress.
-
-    A job that was claimed again between the looks has started again.
+    """Return the events between two readings of the running jobs: jobs that were claimed, and jobs that reported progress. A
+    job that was claimed again between the readings has started again.
     """
     for job in now:
         earlier = before.get(job.id)
@@ -119,7 +119,7 @@ def running_events(before: Mapping[str, EventJob], now: Iterable[EventJob], read
 
 
 def pause_events(before: Mapping[str, Event], now: Mapping[str, Event], read_at: datetime) -> Iterator[Event]:
-    """Return the events that two looks at the paused queues show. Each queue comes with the event of its pause."""
+    """Return the events between two readings of the paused queues. Each queue comes with the event of its pause."""
     for queue, paused in now.items():
         if before.get(queue) != paused:
             yield paused
@@ -128,10 +128,8 @@ def pause_events(before: Mapping[str, Event], now: Mapping[str, Event], read_at:
 
 
 def placed(events: Sequence[Event], before: str, after: str) -> list[Event]:
-    """Return the events of one look with their positions.
-
-    A listener that has handled only some of them must hear the others again, so all but the last one carry the position
-    before the look.
+    """Return the events of one reading with their positions. A listener that has handled only some of them must hear the
+    others again, so all but the last one carry the position before the reading.
     """
     return [_at(event, after if n == len(events) else before) for n, event in enumerate(events, 1)]
 

@@ -85,7 +85,7 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
 
     key: str
     request_hash: bytes
-    scope: str = ""
+    namespace: str = ""
     kept: timedelta = KEY_KEPT
 
 
@@ -124,14 +124,14 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):  # no value of a job can re
     unique: Unique | None = None
     webhook_on_cancel: bool = False
     cause: str | None = None  # of a delivery: the job that has ended
-    namespace: str = ""  # of its unique key; the scope of its idempotency key is the same
+    namespace: str = ""  # of its unique key; its idempotency key has the same
     submitter: str | None = None  # the API key whose limit of waiting jobs it counts for
     traceparent: str | None = None  # the W3C trace context of the span that adds it
 
 
 def in_namespace(job: NewJob, namespace: str, submitter: str | None = None) -> NewJob:
     """Return the job with its unique key and its idempotency key in a namespace, where they cannot meet those of another."""
-    key = None if job.key is None else msgspec.structs.replace(job.key, scope=namespace)
+    key = None if job.key is None else msgspec.structs.replace(job.key, namespace=namespace)
     return msgspec.structs.replace(job, key=key, namespace=namespace, submitter=submitter)
 
 

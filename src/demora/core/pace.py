@@ -199,7 +199,7 @@ def plan(rate: Rate, state: PaceState, now: int, dues: Sequence[int]) -> Plan:
 
 
 def _released(state: PaceState, now: int, jobs: int) -> PaceState:
-    """Return the state with a note of the jobs that are released now."""
+    """Return the state after so many more jobs are released now."""
     if not jobs:
         return msgspec.structs.replace(state, seen_at=now)
     released = state.released + jobs
@@ -277,7 +277,7 @@ def _without_missed(rate: Rate, state: PaceState, now: int) -> PaceState:
 
 
 def _beginning(rate: Rate, at: int, now: int) -> int:
-    """Return when the cycle begins that could begin `at` a time: then, or now if the whole cycle would be over."""
+    """Return when a cycle begins that may begin from the time `at` on: then, or now if all of it would be over by now."""
     return at if now < at + rate.cycle else now
 
 

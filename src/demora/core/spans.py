@@ -1,4 +1,4 @@
-"""Times, spans and sizes as callers write them, and as stores keep them.
+"""Times, spans and sizes as callers write them, as stores keep them, and, like counts, as people read them.
 
 Callers write `1h30m`, `512MB`, a `timedelta` or a `datetime` with a zone. Stores keep whole milliseconds and bytes.
 """
@@ -73,6 +73,11 @@ def say(value: timedelta) -> str:
         if count:
             words.append(f"{count}{unit}")
     return "".join(words) or "0s"
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """Format a count with its word for people: `1 job`, `2,000 jobs`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def size(value: str, field: str) -> int:

@@ -54,7 +54,7 @@ BOUNDS = tuple(
 )
 """The upper bounds of the bins in microseconds; the last bin has none."""
 
-Counts = dict[int, int]  # of values, by the number of their bin
+BinCounts = dict[int, int]  # of values, by the number of their bin
 
 
 def bin_of(us: int) -> int:
@@ -65,7 +65,7 @@ def bin_of(us: int) -> int:
 _bin_of = partial(bisect_right, BOUNDS)  # saves a call for each value
 
 
-def _add(counts: Counts, more: Counts) -> None:
+def _add(counts: BinCounts, more: BinCounts) -> None:
     for number, count in more.items():
         counts[number] = counts.get(number, 0) + count
 
@@ -88,10 +88,10 @@ class Tally(msgspec.Struct, array_like=True):
     cancelled: int = 0
     returned: int = 0
     released: int = 0
-    realtime: Counts = {}
-    delayed: Counts = {}
-    run: Counts = {}
-    held: Counts = {}
+    realtime: BinCounts = {}
+    delayed: BinCounts = {}
+    run: BinCounts = {}
+    held: BinCounts = {}
     latest_realtime: int = 0
     latest_delayed: int = 0
     longest: int = 0
@@ -169,7 +169,7 @@ class Tally(msgspec.Struct, array_like=True):
         return max(self.latest_realtime, self.latest_delayed)
 
     @property
-    def late(self) -> Counts:
+    def late(self) -> BinCounts:
         """How late all runs began, whichever lane their jobs came from."""
         numbers = self.realtime.keys() | self.delayed.keys()
         return {number: self.realtime.get(number, 0) + self.delayed.get(number, 0) for number in numbers}
@@ -251,8 +251,8 @@ class Stretch(Enum):
 
 
 Steps = dict[int, Tally]  # by the beginning of the step, in milliseconds
-Depth = tuple[int, int]  # how many jobs are ready, and how many are delayed
-Depths = dict[int, Depth]
+ReadyAndDelayed = tuple[int, int]  # how many jobs are ready, and how many are delayed
+Depths = dict[int, ReadyAndDelayed]
 
 
 class Series:
@@ -283,7 +283,7 @@ class Series:
         self.queues: dict[str, Steps] = {}
         self.types: dict[str, Steps] = {}
         self.depths: dict[str, Depths] = {}
-        self._together: dict[Window, Depth] = {}
+        self._together: dict[Window, ReadyAndDelayed] = {}
         self._at, self._pairs = 0, dict[Name, tuple[Tally, list[Steps]]]()
 
     def take(self, key: Key, tally: Tally) -> bool:
@@ -310,7 +310,7 @@ class Series:
                 steps.setdefault(self._at, Tally()).add(tally)
         self._pairs = {}
 
-    def _take_depth(self, key: Key, at: int, depth: Depth) -> None:
+    def _take_depth(self, key: Key, at: int, depth: ReadyAndDelayed) -> None:
         place = key.width, key.at
         ready, delayed = self._together.get(place, (0, 0))
         self._together[place] = ready + depth[0], delayed + depth[1]
@@ -337,7 +337,7 @@ class Series:
         return largest
 
 
-def _deeper(one: Depth | None, other: Depth) -> Depth:
+def _deeper(one: ReadyAndDelayed | None, other: ReadyAndDelayed) -> ReadyAndDelayed:
     return other if one is None else (max(one[0], other[0]), max(one[1], other[1]))
 
 
@@ -387,7 +387,7 @@ class Percentiles(msgspec.Struct, frozen=True):
     max: float | None = None
 
 
-def percentiles(counts: Counts, largest: int) -> Percentiles:
+def percentiles(counts: BinCounts, largest: int) -> Percentiles:
     """Return the distribution of a histogram whose largest value, in microseconds, is known."""
     total = sum(counts.values())
     if not total:

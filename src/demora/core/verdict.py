@@ -41,8 +41,8 @@ class Snoozed(msgspec.Struct, frozen=True, tag=True):
     delay: timedelta
 
 
-class GaveUp(msgspec.Struct, frozen=True, tag=True):
-    """The handler ended the job as cancelled: by itself, or because a caller had asked for a cancel."""
+class Cancelled(msgspec.Struct, frozen=True, tag=True):
+    """The run ended the job as cancelled: the handler raised `Cancel`, or a caller had asked for a cancel."""
 
     reason: str
 
@@ -61,7 +61,7 @@ class Lapsed(msgspec.Struct, frozen=True, tag=True):
     worker_id: str | None
 
 
-Outcome = Succeeded | Raised | Snoozed | GaveUp | HandedBack | NoHandler | Lapsed
+Outcome = Succeeded | Raised | Snoozed | Cancelled | HandedBack | NoHandler | Lapsed
 
 
 def waiting_after(attempts: int) -> Status:
@@ -158,7 +158,7 @@ def decide(outcome: Outcome, job: RetryState, drawn: float) -> Verdict:
             return _after_failure(outcome, job, drawn)
         case Snoozed(delay):
             return Verdict(job.waiting, delay=delay, lane=Lane.RETRY, counts=False)
-        case GaveUp(reason):
+        case Cancelled(reason):
             return Verdict(Status.CANCELLED, error=reason)
         case HandedBack():
             return Verdict(job.waiting, counts=False)

@@ -1,7 +1,8 @@
 """Workers: which queues they serve and in which order, which types they know, and whether jobs take all of their slots.
 
 A job counts for the worker that holds its lease. A worker may hold a few more jobs than it has slots, because it prefetches.
-Claims park the jobs of a type that a worker does not know: such a job fails when no live worker has known its type for long.
+A claim parks jobs of types that its worker does not know. A parked job fails after `NO_HANDLER_GRACE` in which no live
+worker knew its type.
 """
 
 from collections import Counter

@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from ..api.access import Door, opens_without_keys
 from ..api.callers import HostAccess, check_access
 from ..api.request_ids import request_id
+from ..api.routing import path_below
 from ..api.submitting import Submissions
 from ..api.waiting import WaitLimit
 from ..app import Demora
@@ -44,7 +45,7 @@ from .pages import actions, failures, first_minute, job, jobs, overview, queues,
 from .reading import read_activity, totals
 from .static_files import FOREVER, static_file, version
 from .stream import MOUNTED_LIFE, Streams
-from .visit import Acted, Answer, NoPage, Redact, Route, View, Visit, address
+from .visit import Acted, NoPage, PageAnswer, Redact, Route, View, Visit, address
 
 HTML = "text/html; charset=utf-8"
 PART = "x-demora-part"  # names the block of a page that a script asks for
@@ -152,8 +153,8 @@ class Dashboard:
         if visitor is None:
             return self._ask_to_sign_in(request)
         if path == "/stream" and request.method in ("GET", "HEAD"):
-            place = self._waits.take(visitor.key) if request.method == "GET" else None
-            return self.streams.open(partial(self._access.still_allows, request), place)
+            waiting = self._waits.take(visitor.key) if request.method == "GET" else None
+            return self.streams.open(partial(self._access.still_allows, request), waiting)
         try:
             return await self._page(request, path, visitor)
         except ClientDisconnect:
@@ -218,7 +219,7 @@ class Dashboard:
         block = await self._blocks.get(name, 1.0, read)
         return Response(block.body, block.status, {"x-demora-now": timestamp(self._now())}, HTML)
 
-    async def _drawn(self, visit: Visit, answer: Answer) -> Response:
+    async def _drawn(self, visit: Visit, answer: PageAnswer) -> Response:
         if isinstance(answer, Response):
             return answer
         if isinstance(answer, Acted):
@@ -373,9 +374,7 @@ async def _read_form(request: Request) -> dict[str, str]:
 
 def _path_in(request: Request) -> str:
     """Return the path below the one that the dashboard is mounted at."""
-    path, root = request.scope["path"], request.scope.get("root_path", "").rstrip("/")
-    inside = path[len(root) :] if path == root or path.startswith(f"{root}/") else path
-    return inside.rstrip("/") or "/"
+    return path_below(request.scope["path"], request.scope.get("root_path", "").rstrip("/")).rstrip("/") or "/"
 
 
 def _pattern(path: str) -> re.Pattern[str]:

@@ -205,15 +205,15 @@ def depth_data(flows: Mapping[str, FlowSeries]) -> str:
 
 def failed_data(metrics: TypesMetrics) -> str:
     """Return the data of the chart of failed jobs by type, for the script."""
-    lines: list[Line] = [(one.type, [point.failed for point in one.series]) for one in metrics.types]
+    lines: list[ChartLine] = [(one.type, [point.failed for point in one.series]) for one in metrics.types]
     points = metrics.types[0].series if metrics.types else []
     return _lines(points, metrics.step, lines, "failed")
 
 
-Line = tuple[str, Sequence[int | None]]
+ChartLine = tuple[str, Sequence[int | None]]
 
 
-def _lines(points: Sequence[FlowPoint], step: int, lines: Sequence[Line], state: str) -> str:
+def _lines(points: Sequence[FlowPoint], step: int, lines: Sequence[ChartLine], state: str) -> str:
     """Return the data of a chart with a line for each of the largest, and one for the others together.
 
     Colour means state, so the lines share one and differ in strength.

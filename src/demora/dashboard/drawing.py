@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from .. import __version__
-from ..core.spans import say, timestamp
+from ..core.spans import plural, say, timestamp
 from .static_files import version
 from .times import near, on_day, when
 
@@ -123,11 +123,6 @@ def size(bytes: int) -> str:
         if bytes >= many:
             return f"{bytes / many:.1f} {unit}"
     return plural(bytes, "byte")
-
-
-def plural(count: int, one: str, many: str | None = None) -> str:
-    """Write a count with its word: `1 job`, `2 jobs`."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def clip(value: str, most: int = 120) -> str:

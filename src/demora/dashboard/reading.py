@@ -11,6 +11,7 @@ from ..client.counts import FailureGroup
 from ..client.why import Why
 from ..core.filters import JobFilter
 from ..core.job import Job
+from ..core.spans import plural
 from ..core.states import WAITING, Status
 from ..core.workers import WorkerRecord, serves
 from ..doctor import judge_jobs, judge_paces
@@ -19,7 +20,7 @@ from ..store.diagnostics import Activity, Finding, JobsOverview, MissingWorker, 
 from ..store.jobs import Queue
 from ..store.paces import Pacing
 from .charts import QueuePictures, draw_queues
-from .drawing import measured, plural, sentence
+from .drawing import measured, sentence
 from .search import search_text
 from .times import Pieces
 from .visit import Visit

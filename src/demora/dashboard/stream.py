@@ -50,9 +50,9 @@ class Streams:
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, still_allowed: StillAllowed, place: WaitingRequest | None = None) -> "Stream":
-        """Return a stream that ends when it is no longer allowed. It leaves its place among the requests that wait then."""
-        return Stream(self, still_allowed, self._life, place)
+    def open(self, still_allowed: StillAllowed, waiting: WaitingRequest | None = None) -> "Stream":
+        """Return a stream that ends when it is no longer allowed. It counts as `waiting` until then."""
+        return Stream(self, still_allowed, self._life, waiting)
 
     def stop(self) -> None:
         """End all streams, so that the server can shut down. Later ones end at once."""
@@ -124,12 +124,12 @@ class Stream(Response):
     """One stream, as an answer. A slow reader gets one tick for many changes."""
 
     def __init__(
-        self, streams: Streams, still_allowed: StillAllowed, life: float | None, place: WaitingRequest | None
+        self, streams: Streams, still_allowed: StillAllowed, life: float | None, waiting: WaitingRequest | None
     ) -> None:
         super().__init__(headers={"x-accel-buffering": "no", "cache-control": "no-store, no-transform"})
         del self.headers["content-length"]
         self.headers["content-type"] = EVENT_STREAM
-        self.still_allowed, self._place = still_allowed, place
+        self.still_allowed, self._waiting = still_allowed, waiting
         self._streams, self._life = streams, math.inf if life is None else life
         self._woken, self._changed, self._last = asyncio.Event(), False, b""
 
@@ -157,8 +157,8 @@ class Stream(Response):
         finally:
             self._streams.leave(self)
             gone.cancel()
-            if self._place is not None:
-                self._place.leave()
+            if self._waiting is not None:
+                self._waiting.leave()
 
     async def _speak(self, send: Send) -> None:
         now = asyncio.get_running_loop().time

@@ -113,8 +113,8 @@ class Acted(msgspec.Struct, frozen=True):
     at: datetime | None = None
 
 
-Answer = View | Acted | Response
-Handler = Callable[[Visit], Awaitable[Answer]]
+PageAnswer = View | Acted | Response
+PageHandler = Callable[[Visit], Awaitable[PageAnswer]]
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -123,7 +123,7 @@ class Route(msgspec.Struct, frozen=True):
     method: str
     path: str
     scope: Scope
-    call: Handler
+    call: PageHandler
 
 
 class NoPage(Exception):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from ..core.pace import EVERY_QUEUE, say_briefly
-from ..core.spans import say
+from ..core.spans import plural, say
 from ..core.workers import WorkerRecord, all_taken, say_types, serves
 from ..store.diagnostics import Finding, JobsOverview, Level, MissingWorker, Waiting
 from ..store.jobs import Queue
@@ -42,7 +42,7 @@ def judge_paces(
     live processes whose settings about paces differ from one another, or no longer name the pace of all queues.
     `schedulers` are the live processes without a worker, with the paces that their settings ask for."""
     for pacing in paces:
-        held = f"{_jobs(pacing.held)} due and not released yet"
+        held = f"{plural(pacing.held, 'job')} due and not released yet"
         has = "follows the pace of all queues" if pacing.inherited else "has a pace"
         fact = f"queue {pacing.queue} {has}, {say_briefly(pacing.pace)}: {held}"
         every = f"queues without a pace of their own follow the default, {say_briefly(pacing.pace)}, set by {pacing.set_by}"
@@ -76,7 +76,7 @@ def _names_every(text: str) -> bool:
 def _clock(overview: JobsOverview) -> Finding:
     if overview.ahead_by <= CLOCK_SLACK:
         return Finding("clock", "ok", "no job has a creation time in the future")
-    fact = f"{_jobs(overview.ahead)} added up to {_rough(overview.ahead_by)} in the future: the clock was set back"
+    fact = f"{plural(overview.ahead, 'job')} added up to {_rough(overview.ahead_by)} in the future: the clock was set back"
     advice = "correct the clock and keep it synchronized (NTP); jobs that were due at once wait until it has caught up"
     level: Level = "problem" if overview.ahead_waiting else "warning"
     return Finding("clock", level, f"{fact}; {overview.ahead_waiting} of them are waiting", advice)
@@ -109,13 +109,13 @@ def _unserved(awaited: Iterable[Waiting], live: Sequence[WorkerRecord]) -> Itera
             queues[waiting.queue] += count
         elif not any(waiting.type in worker.types for worker in serving):
             who = "no live worker there" if any(waiting.type in worker.types for worker in live) else "no live worker"
-            fact = f"{_jobs(count)} of type {waiting.type} in queue {waiting.queue}: {who} knows {waiting.type}"
+            fact = f"{plural(count, 'job')} of type {waiting.type} in queue {waiting.queue}: {who} knows {waiting.type}"
             else_ = "it fails" if count == 1 else "they fail"
             advice = f"start one whose application has a handler for it, --app MODULE:APP; otherwise {else_} after an hour"
             yield Finding("types", level, fact, advice, missing=MissingWorker(waiting.queue, waiting.type))
     for name, count in queues.items():
         ready = sum(waiting.ready for waiting in awaited if waiting.queue == name)
-        fact = f"{_jobs(count)} in queue {name}, which no live worker serves"
+        fact = f"{plural(count, 'job')} in queue {name}, which no live worker serves"
         advice = f"start one: demora worker --queues {name}"
         yield Finding("queues", _weight(ready), fact, advice, missing=MissingWorker(name))
 
@@ -135,9 +135,8 @@ def _slots(overview: JobsOverview, awaited: Iterable[Waiting], live: Sequence[Wo
         found, still = True, overview.now - taken.latest_at
         named = ", ".join(f"{one.longest_id} ({one.type}) for {_rough(overview.now - one.since)}" for one in taken.longest)
         whose = f"worker {able[0]}" if len(able) == 1 else f"{len(able)} workers"
-        fact = (
-            f"all {taken.slots} slots of {whose} are taken ({say_types(taken)}) while {_jobs(ready)} wait; longest: {named}"
-        )
+        full = f"all {taken.slots} slots of {whose} are taken ({say_types(taken)})"
+        fact = f"{full} while {plural(ready, 'job')} wait; longest: {named}"
         advice = "cancel a job with demora cancel ID, add workers or slots (--concurrency), or set DEMORA_MAX_TIMEOUT"
         level: Level = "problem" if still >= HELD_LONG else "warning"
         yield Finding("slots", level, fact, f"{advice} to limit how long a job may run")
@@ -160,7 +159,8 @@ def _paused(overview: JobsOverview, queues: Iterable[Queue]) -> Iterator[Finding
         if queue.pause is not None:
             span = overview.now - queue.pause.paused_at
             why = "" if queue.pause.reason is None else f" ({queue.pause.reason})"
-            fact = f"queue {queue.name} has been paused for {_rough(span)}{why}, {_jobs(queue.ready + queue.delayed)} in it"
+            jobs = plural(queue.ready + queue.delayed, "job")
+            fact = f"queue {queue.name} has been paused for {_rough(span)}{why}, {jobs} in it"
             if span >= PAUSED_LONG:
                 yield Finding("queues", "warning", fact, f"demora resume {queue.name} resumes it", paused=queue.name)
             else:
@@ -173,9 +173,8 @@ def _late(overview: JobsOverview, awaited: Iterable[Waiting]) -> Finding:
         return Finding("waiting", "ok", f"no job is overdue by more than {say(LATE)}")
     worst = min(late, key=lambda waiting: waiting.oldest_due_at)
     past = _rough(overview.now - worst.oldest_due_at)
-    fact = (
-        f"{_jobs(sum(waiting.ready for waiting in late))} overdue, the oldest by {past} (type {worst.type} in {worst.queue})"
-    )
+    jobs = plural(sum(waiting.ready for waiting in late), "job")
+    fact = f"{jobs} overdue, the oldest by {past} (type {worst.type} in {worst.queue})"
     return Finding(
         "waiting", "warning", fact, "start more workers or give them more slots (--concurrency); see demora queues"
     )
@@ -184,7 +183,7 @@ def _late(overview: JobsOverview, awaited: Iterable[Waiting]) -> Finding:
 def _lapsed(overview: JobsOverview) -> Finding:
     if overview.lapsed_for < UNSETTLED:
         return Finding("leases", "ok", "no lapsed lease is unsettled")
-    fact = f"{_jobs(overview.lapsed)} of dead workers not settled yet, the oldest for {_rough(overview.lapsed_for)}"
+    fact = f"{plural(overview.lapsed, 'job')} of dead workers not settled yet, the oldest for {_rough(overview.lapsed_for)}"
     return Finding(
         "leases", "warning", fact, "start a worker, which settles them with its first claim, or run demora recover"
     )
@@ -196,11 +195,7 @@ def _dead(queues: Iterable[Queue]) -> Finding:
         return Finding("dead letters", "ok", "none")
     where = ", ".join(f"{count} in {name}" for name, count in dead.items())
     advice = "demora dead-letters shows them; demora retry runs them again, demora delete removes them, by id or by filter"
-    return Finding("dead letters", "warning", f"{_jobs(sum(dead.values()))} failed for good: {where}", advice)
-
-
-def _jobs(count: int) -> str:
-    return f"{count} job" if count == 1 else f"{count} jobs"
+    return Finding("dead letters", "warning", f"{plural(sum(dead.values()), 'job')} failed for good: {where}", advice)
 
 
 def _rough(span: timedelta) -> str:

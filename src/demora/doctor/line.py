@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from ..core.spans import plural
 from ..line.reconcile import Reconciliation
 from ..store.diagnostics import Finding
 
@@ -30,5 +31,4 @@ def judge_line(line: Reconciliation | None) -> Iterator[Finding]:
 
 
 def _jobs(ids: Sequence[str]) -> str:
-    count = f"{len(ids)} job" if len(ids) == 1 else f"{len(ids)} jobs"
-    return f"{count} ({', '.join(ids[:_SHOWN])}{', …' if len(ids) > _SHOWN else ''})"
+    return f"{plural(len(ids), 'job')} ({', '.join(ids[:_SHOWN])}{', …' if len(ids) > _SHOWN else ''})"

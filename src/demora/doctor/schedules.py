@@ -8,7 +8,7 @@ import msgspec
 from ..core.job import Job
 from ..core.schedules.firing import FireOutcome
 from ..core.schedules.schedule import why_unreadable
-from ..core.spans import timestamp
+from ..core.spans import plural, timestamp
 from ..core.states import Status
 from ..core.workers import WorkerRecord
 from ..store.diagnostics import Finding
@@ -38,9 +38,7 @@ def judge_schedules(
     live = [worker for worker in workers if worker.live]
     found = [fault for one in histories if one.stored.schedule.enabled for fault in _faults(one, live, now)]
     if histories and not found:
-        yield Finding(
-            "schedules", "ok", f"{len(histories)} {'schedule' if len(histories) == 1 else 'schedules'}, none in trouble"
-        )
+        yield Finding("schedules", "ok", f"{plural(len(histories), 'schedule')}, none in trouble")
     yield from found
 
 

@@ -10,7 +10,7 @@ from ..errors import Invalid, no_verb_of_a_job
 from .context import Context
 from .registry import Handler
 
-Call = ParamSpec("Call")  # the arguments of the function itself
+Arguments = ParamSpec("Arguments")  # the arguments of the function itself
 Payload = ParamSpec("Payload")  # the same without the context
 R_co = TypeVar("R_co", covariant=True)  # what a call returns: of an async function, a coroutine
 T = TypeVar("T")  # the result of a job
@@ -32,7 +32,7 @@ class Enqueuer(Protocol):
     def blocking(self) -> BlockingEnqueuer: ...
 
 
-class JobFunction(Generic[Call, R_co, Payload, T]):
+class JobFunction(Generic[Arguments, R_co, Payload, T]):
     """A registered function. Call it as before, or enqueue a job that calls it."""
 
     def __init__(self, app: Enqueuer, handler: Handler, options: EnqueueOptions | None = None) -> None:
@@ -40,7 +40,7 @@ class JobFunction(Generic[Call, R_co, Payload, T]):
         self._options: EnqueueOptions = options or {}
         functools.update_wrapper(self, handler.function)
 
-    def __call__(self, *args: Call.args, **kwargs: Call.kwargs) -> R_co:
+    def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> R_co:
         called: R_co = self.handler.function(*args, **kwargs)
         return called
 
@@ -52,7 +52,7 @@ class JobFunction(Generic[Call, R_co, Payload, T]):
         """The type of its jobs."""
         return self.handler.type
 
-    def options(self, **options: Unpack[EnqueueOptions]) -> "JobFunction[Call, R_co, Payload, T]":
+    def options(self, **options: Unpack[EnqueueOptions]) -> "JobFunction[Arguments, R_co, Payload, T]":
         """Return the function with options for `enqueue`: `send.options(delay="1h", priority="HIGH").enqueue(to=…)`."""
         return JobFunction(self._app, self.handler, self._options | options)
 

@@ -31,6 +31,7 @@ from .payload_types import PayloadReader, example_of, payload_reader, result_rea
 Permanent = type[BaseException] | Sequence[type[BaseException]]
 Next = Callable[[], Awaitable[Any]]
 Middleware = Callable[[Context, Next], Awaitable[Any]]
+Hook = Callable[[], Awaitable[None] | None]  # runs when a worker starts or stops
 
 
 class HandlerOptions(TypedDict, total=False):

@@ -17,7 +17,7 @@ from ..core.pace import Release
 from ..core.spans import ZERO, to_ms
 from ..errors import StoreError
 from ..store.jobs import LOCKED_RETRY, Claimed, ClaimedJob, ClaimRequest
-from ..store.line_feed import Drawn, Entry, LineFeed, Place
+from ..store.line_feed import ClaimedByIds, Entry, LineFeed, Place
 from ..store.store import Store
 from ..system import crash
 from .maintainer import Maintainer
@@ -119,31 +119,31 @@ class Claimer:
             crash.at("line.taken")
             asked = time.monotonic()
             try:
-                drawn = await self._feed.draw(request, taken.entries)
+                by_ids = await self._feed.claim_by_ids(request, taken.entries)
             except StoreError:
                 if jobs:  # the worker holds these leases already
                     break
                 raise
-            maintainer.clock.learn(drawn.wall_us, asked)
-            crash.at("line.drawn")
-            missed, moved = await self._settle_entries(maintainer, taken.entries, drawn)
-            jobs += drawn.claimed.jobs
-            expired += drawn.expired
-            parked |= drawn.claimed.parked
-            times.parked_at = math.inf if drawn.parked_in is None else drawn.wall_us + drawn.parked_in / MICROSECOND
+            maintainer.clock.learn(by_ids.wall_us, asked)
+            crash.at("line.claimed")
+            missed, moved = await self._settle_entries(maintainer, taken.entries, by_ids)
+            jobs += by_ids.claimed.jobs
+            expired += by_ids.expired
+            parked |= by_ids.claimed.parked
+            times.parked_at = math.inf if by_ids.parked_in is None else by_ids.wall_us + by_ids.parked_in / MICROSECOND
             await self._sweep_unplaced()
             more = len(taken.entries) >= want and len(jobs) + expired < request.limit
             if missed or last == 0 or not (more or moved):
-                next_in = ZERO if more or expired else _next_in(taken, drawn, missed, maintainer.clock.answer_us())
-                return Claimed(jobs, drawn.claimed.lapsed, next_in, parked=parked)
+                next_in = ZERO if more or expired else _next_in(taken, by_ids, missed, maintainer.clock.answer_us())
+                return Claimed(jobs, by_ids.claimed.lapsed, next_in, parked=parked)
         return Claimed(jobs, [], ZERO, parked=parked) if jobs else None
 
     async def _settle_entries(
-        self, maintainer: Maintainer, entries: Sequence[Entry], drawn: Drawn
+        self, maintainer: Maintainer, entries: Sequence[Entry], by_ids: ClaimedByIds
     ) -> tuple[list[Place], bool]:
         """Tell the line what became of the jobs that it handed out. Return the places of those that were not leased and
         still wait in the queue of their entry, and whether others wait in another queue, where they may be next."""
-        leased = {job.lease.id for job in drawn.claimed.jobs}
+        leased = {job.lease.id for job in by_ids.claimed.jobs}
         missed = [entry for entry in entries if entry.id not in leased]
         places: list[Place] = []
         if missed:
@@ -171,12 +171,12 @@ async def put_released(maintainer: Maintainer, jobs: Sequence[Release], *, quiet
     crash.at("line.updated")
 
 
-def _next_in(taken: HandedOut, drawn: Drawn, missed: Sequence[Place], answer_us: int) -> timedelta | None:
+def _next_in(taken: HandedOut, by_ids: ClaimedByIds, missed: Sequence[Place], answer_us: int) -> timedelta | None:
     """Return how long until the next job is due, the next lease lapses, or a locked job should be tried again."""
     locked = [place for place in missed if _is_locked(place, answer_us)]
     dues = [place.due_at for place in missed if place not in locked] + ([] if taken.next_due is None else [taken.next_due])
     waits = [timedelta(microseconds=max(due * 1000 - answer_us, 0)) for due in dues]
-    waits += [wait for wait in (drawn.claimed.next_in, drawn.parked_in) if wait is not None]
+    waits += [wait for wait in (by_ids.claimed.next_in, by_ids.parked_in) if wait is not None]
     waits += [LOCKED_RETRY] * bool(locked)
     return min(waits, default=None)
 

@@ -63,7 +63,7 @@ class Filler:
         """Sweep a line that holds every job due before `until`, of those that moved up to `since`. If this completes filling
         it, also remove stale places: the walk may have placed jobs that had already moved."""
         mode = PutMode.MOVED if filled else PutMode.MISSING
-        await self._line.done([])  # else a job counts as handed out that was handed back, and is not put
+        await self._line.done([])  # else a job that was handed back is not put again
         until = await self._advance_horizon(until)
         first = moved = await self._feed.moved(since, self._horizon, PAGE)
         while moved is not None:

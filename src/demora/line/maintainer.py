@@ -27,7 +27,8 @@ STALE_AFTER = 5000  # milliseconds after which a job that was handed out and is 
 
 
 class Maintainer:
-    """One process's side of the line. The verbs for the store never raise `LineAway`: they do nothing while it is away."""
+    """The maintainer of one process. The verbs for the store never raise `LineAway`: while the line is away they do
+    nothing."""
 
     def __init__(
         self, feed: LineFeed, line: Line, wake: WakeWaiters, *, horizon: timedelta = HORIZON, ticks: bool = True

@@ -75,8 +75,8 @@ class Line(Protocol):
     epoch: int
 
     async def connect(self, database: str) -> str:
-        """Connect to the line of a database, and return the run ids of its servers. Another answer than last time means that
-        what the line held may be gone. `BadSetting` if this server can never be used."""
+        """Connect to the line of a database, and return the run ids of its servers. If the answer differs from the last one,
+        the line may have lost what it held. `BadSetting` if this server can never be used."""
         ...
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
 """Resolves host names on a small pool of threads of its own.
 
-`getaddrinfo` blocks for as long as a foreign name server likes. So look-ups have their own threads, callers share the
-look-up of the same name, and a look-up does not start if no caller waits for it any more.
+`getaddrinfo` blocks for as long as a remote name server takes. So look-ups have their own threads, callers share the look-up
+of the same name, and a look-up does not start if no caller waits for it any more.
 """
 
 import asyncio

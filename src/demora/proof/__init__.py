@@ -2,15 +2,15 @@
 
 from .checker import check
 from .findings import RULES, Bounds, Findings, Violation
-from .history import ClientEvent, Event, HandlerEvent, Recorder, SqlEvent, WorldEvent, read, write
+from .history import ClientEvent, HandlerEvent, HistoryEvent, Recorder, SqlEvent, WorldEvent, read, write
 
 __all__ = [
     "RULES",
     "Bounds",
     "ClientEvent",
-    "Event",
     "Findings",
     "HandlerEvent",
+    "HistoryEvent",
     "Recorder",
     "SqlEvent",
     "Violation",

@@ -11,11 +11,10 @@ from typing import TypeVar
 
 from ..store.audit import Evidence
 from . import clients, lives, paces, rows, runs, schedules, timing
-from .findings import RULES, Bounds, Fault, Findings, Violation, in_order
-from .history import ClientEvent, Event, HandlerEvent, SqlEvent, WorldEvent
+from .findings import RULES, Bounds, Fault, Findings, Found, Violation, in_order
+from .history import ClientEvent, HandlerEvent, HistoryEvent, SqlEvent, WorldEvent
 
 E = TypeVar("E", SqlEvent, HandlerEvent)
-Found = tuple[str | None, Fault]  # a fault, and its job unless it concerns no single one
 
 NEVER_JUDGED = {
     "I14": "no rule of its own: where the line was lost, all others must hold",
@@ -23,7 +22,7 @@ NEVER_JUDGED = {
 
 
 def check(
-    history: Iterable[Event],
+    history: Iterable[HistoryEvent],
     evidence: Evidence | None = None,
     *,
     bounds: Bounds = Bounds(),  # noqa: B008
@@ -37,7 +36,7 @@ def check(
     """
     case = _Case(history, evidence, bounds, tuple(canaries), output)
     found = list(case.faults())
-    judged, not_judged = case.scope()
+    judged, not_judged = case.coverage()
     return Findings([case.violation(*one) for one in found], judged, not_judged, case.counts())
 
 
@@ -46,7 +45,7 @@ class _Case:
 
     def __init__(
         self,
-        history: Iterable[Event],
+        history: Iterable[HistoryEvent],
         evidence: Evidence | None,
         bounds: Bounds,
         canaries: tuple[str, ...],
@@ -83,7 +82,7 @@ class _Case:
         read |= {"rescued": rescued} if rescued else {}
         return {"jobs": len({*self.lives, *(job.id for job in rows)}), **read, **counts}
 
-    def scope(self) -> tuple[dict[str, str], dict[str, str]]:
+    def coverage(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return what each rule was judged by, and why the other rules were not judged."""
         judged = {rule: by for rule, by in self._grounds() if by}
         return dict(sorted(judged.items(), key=_number)), {rule: self._why_not(rule) for rule in RULES if rule not in judged}
@@ -156,7 +155,7 @@ class _Case:
             return {job.id for job in self.evidence.jobs}
         return set(self.lives) if self.audited else None
 
-    def _events_of(self, job: str) -> tuple[Event, ...]:
+    def _events_of(self, job: str) -> tuple[HistoryEvent, ...]:
         keys = {event.key for event in self.client if event.key is not None and job in event.jobs}
         calls = {event.call for event in self.client if job in event.jobs or (event.key is not None and event.key in keys)}
         client = [event for event in self.client if event.call in calls]
@@ -225,7 +224,7 @@ _WANTING = {
 
 
 def _sorted(
-    history: Iterable[Event],
+    history: Iterable[HistoryEvent],
 ) -> tuple[list[SqlEvent], list[HandlerEvent], list[ClientEvent], list[WorldEvent]]:
     sql: list[SqlEvent] = []
     handler: list[HandlerEvent] = []

@@ -5,7 +5,7 @@ from heapq import merge
 
 import msgspec
 
-from .history import ClientEvent, Event, HandlerEvent, SqlEvent, WorldEvent
+from .history import ClientEvent, HandlerEvent, HistoryEvent, SqlEvent, WorldEvent
 
 RULES = {
     "I1": "no loss",
@@ -31,6 +31,7 @@ RULES = {
 }
 
 Fault = tuple[str, str]  # a rule and a sentence
+Found = tuple[str | None, Fault]  # a fault, and its job unless it concerns no single one
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -50,7 +51,7 @@ class Violation(msgspec.Struct, frozen=True):
     rule: str
     job: str | None
     says: str
-    events: tuple[Event, ...] = ()
+    events: tuple[HistoryEvent, ...] = ()
 
     def explain(self) -> str:
         """Format the violation for people, with the events of the job in order and the seconds since the first."""
@@ -86,17 +87,17 @@ class Findings(msgspec.Struct, frozen=True):
         return "\n\n".join([*shown, *([f"and {more} more"] if more > 0 else [])])
 
 
-def in_order(*histories: Sequence[Event]) -> tuple[Event, ...]:
+def in_order(*histories: Sequence[HistoryEvent]) -> tuple[HistoryEvent, ...]:
     """Merge histories by their times. Each keeps its own order."""
     return tuple(merge(*histories, key=lambda event: event.at))
 
 
-def _line(event: Event, first: int) -> str:
+def _line(event: HistoryEvent, first: int) -> str:
     words = " ".join(_words(event))
     return f"  {(event.at - first) / 1000:+10.3f}s {words}"
 
 
-def _words(event: Event) -> Iterator[str]:
+def _words(event: HistoryEvent) -> Iterator[str]:
     match event:
         case SqlEvent():
             yield from ("sql    ", f"#{event.seq}", event.kind)

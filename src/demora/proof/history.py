@@ -62,11 +62,11 @@ class WorldEvent(msgspec.Struct, frozen=True, tag_field="source", tag="world", o
     boot: int | None = None
 
 
-__all__ = ["ClientEvent", "Event", "HandlerEvent", "Recorder", "SqlEvent", "WorldEvent", "read", "write"]
+__all__ = ["ClientEvent", "HandlerEvent", "HistoryEvent", "Recorder", "SqlEvent", "WorldEvent", "read", "write"]
 
-Event = ClientEvent | HandlerEvent | SqlEvent | WorldEvent
+HistoryEvent = ClientEvent | HandlerEvent | SqlEvent | WorldEvent
 
-_decode = msgspec.json.Decoder(Event).decode
+_decode = msgspec.json.Decoder(HistoryEvent).decode
 _encode = msgspec.json.encode
 
 
@@ -77,20 +77,20 @@ class Recorder:
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
-    def record(self, event: Event) -> None:
+    def record(self, event: HistoryEvent) -> None:
         os.write(self._file, _encode(event) + b"\n")
 
     def close(self) -> None:
         os.close(self._file)
 
 
-def write(path: Path, events: Iterable[Event]) -> None:
+def write(path: Path, events: Iterable[HistoryEvent]) -> None:
     """Write a history to a file and replace its content."""
     with path.open("wb") as file:
         file.writelines(_encode(event) + b"\n" for event in events)
 
 
-def read(*paths: Path) -> Iterator[Event]:
+def read(*paths: Path) -> Iterator[HistoryEvent]:
     """Yield the events of several files, one file after the other. Skips a last line that was cut off."""
     for path in paths:
         with path.open("rb") as file:

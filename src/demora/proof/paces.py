@@ -11,7 +11,7 @@ from itertools import pairwise
 import msgspec
 
 from ..store.audit import PaceFacts
-from .findings import Fault
+from .findings import Fault, Found
 from .history import SqlEvent
 from .lives import TRACES, WAITING
 from .timing import FaultTimes
@@ -20,7 +20,6 @@ RELEASED = 3  # the lane of released jobs
 EVERY_QUEUE = "*"  # in place of a queue: all that have no pace of their own. The checker shares no code with the core
 STEP = 50  # milliseconds by which two clocks may drift apart unless one was set
 
-Found = tuple[str | None, Fault]
 GapBurstStagger = tuple[int, int, int]
 Spell = tuple[int, int]  # its beginning and its end
 

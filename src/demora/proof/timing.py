@@ -12,15 +12,15 @@ from .lives import WAITING
 RESCUED = "rescued"
 CALM = frozenset({"healed", "drained", RESCUED})
 
-Clock = Callable[[SqlEvent | WorldEvent], int]  # reads the time of an event
-WALL: Clock = attrgetter("at")
-BOOT: Clock = attrgetter("boot")
+EventTime = Callable[[SqlEvent | WorldEvent], int]  # reads the time of an event
+WALL: EventTime = attrgetter("at")
+BOOT: EventTime = attrgetter("boot")
 
 
 class FaultTimes:
     """The times of faults: each from a fault until all faults are over, by one clock."""
 
-    def __init__(self, world: Sequence[WorldEvent], clock: Clock = WALL) -> None:
+    def __init__(self, world: Sequence[WorldEvent], clock: EventTime = WALL) -> None:
         self._begins: list[int] = []
         self._ends: list[int] = []
         for event in sorted(world, key=clock):
@@ -90,7 +90,7 @@ def rescues(
                 yield event, clock(before[-1]), found
 
 
-def _clock_of(world: Sequence[WorldEvent]) -> Clock:
+def _clock_of(world: Sequence[WorldEvent]) -> EventTime:
     """The clock that is never set, if all events have its time."""
     return WALL if any(event.boot is None for event in world) else BOOT
 

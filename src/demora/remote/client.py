@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from ..client.bulk import FIELDS, FindOptions, page_query
-from ..client.client import Client, as_added, new_id, read_request
+from ..client.client import Client, as_added, read_request
 from ..client.counts import Stats
 from ..client.diagnostics import Health
 from ..client.events import Events
@@ -29,6 +29,7 @@ from ..handlers.registry import Registry
 from ..store.jobs import Added, Page, Queue
 from ..store.store import Store
 from ..system import traces
+from ..system.ids import new_id
 from ..wire.jobs import JobView, PageView, ReceiptView, read_job, read_page
 from ..wire.queues import (
     QueuesView,

@@ -20,7 +20,7 @@ MOST_PAUSE = 10.0  # seconds that a Retry-After is followed
 _GATEWAY = frozenset({502, 503, 504})
 
 T = TypeVar("T")
-Query = Sequence[tuple[str, str]]
+QueryPairs = Sequence[tuple[str, str]]
 
 
 class ServiceAnswer(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class ServiceConnection:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": "demora"} | ({} if self._key is None else {"Authorization": f"Bearer {self._key}"}),
             )
-            self._session._retry_connection = False  # aiohttp would send some requests again without a word
+            self._session._retry_connection = False  # otherwise aiohttp silently sends some requests again
             self._end = _closing(self._session)
             await anext(self._end)
 
@@ -89,7 +89,7 @@ class ServiceConnection:
         path: str,
         body: bytes | None = None,
         *,
-        query: Query = (),
+        query: QueryPairs = (),
         facts: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         repeat: bool = True,
@@ -117,7 +117,7 @@ class ServiceConnection:
             await asyncio.sleep(wanted)
             pause = min(pause * 2, LONGEST_PAUSE)
 
-    async def stream(self, path: str, query: Query, *, after: str | None, silence: float) -> AsyncIterator[bytes]:
+    async def stream(self, path: str, query: QueryPairs, *, after: str | None, silence: float) -> AsyncIterator[bytes]:
         """Open a stream of server-sent events after a position, and return its lines. Raises the error that the service
         answered. The iterator ends with the stream, and raises `StoreError` if it breaks off or is silent for too long."""
         import aiohttp
@@ -154,7 +154,7 @@ class ServiceConnection:
         method: str,
         path: str,
         body: bytes | None,
-        query: Query,
+        query: QueryPairs,
         headers: Mapping[str, str],
         facts: Mapping[str, Any],
         limit: float,

@@ -12,7 +12,6 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from uuid_utils import uuid7
 
 from ..core.action import OWN_TYPES
 from ..core.request import MOST_NAME
@@ -47,6 +46,7 @@ from ..store.jobs import (
 )
 from ..store.store import Store
 from ..system import notices
+from ..system.ids import new_id
 from ..wire.worker_protocol import (
     LONGEST_POLL,
     MOST_CLAIMED,
@@ -211,7 +211,7 @@ class RemoteStore:
                 await self.settle([hand_back(job) for job in ahead])
 
     async def _poll(self, limit: int, wait: timedelta) -> list[ClaimedJob]:
-        self._claim_id = self._claim_id or str(uuid7())
+        self._claim_id = self._claim_id or new_id()
         body = ClaimBody(min(limit, MOST_CLAIMED), span_ms(wait), self._claim_id)
         answer = await self._ask("claim", body, wait=wait)
         self._claim_id = None

@@ -9,6 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from ..api import Api
 from ..api.request_ids import request_id, with_id
+from ..api.routing import path_below
 from ..dashboard.asgi import Dashboard
 
 DASHBOARD = "/dashboard"
@@ -30,18 +31,13 @@ class Front:
         if scope["type"] != "http":
             await self._api(scope, receive, send)
             return
-        root, path = self._root or scope.get("root_path", ""), _below(scope["path"], self._root)
+        root, path = self._root or scope.get("root_path", ""), path_below(scope["path"], self._root) or "/"
         if self._dashboard is not None and (path == DASHBOARD or path.startswith(_PAGES)):
             await self._dashboard({**scope, "path": root + path, "root_path": root + DASHBOARD}, receive, send)
         elif self._dashboard is not None and path == "/" and scope["method"] == "GET" and _is_browser(scope):
             await _redirect(root + DASHBOARD, with_id(send, request_id(Headers(scope=scope))))
         else:
             await self._api({**scope, "path": root + path, "root_path": root} if root else scope, receive, send)
-
-
-def _below(path: str, root: str) -> str:
-    """Return a path without the root path, if it begins with it: a proxy may have stripped it."""
-    return path[len(root) :] or "/" if root and (path == root or path.startswith(f"{root}/")) else path
 
 
 def _is_browser(scope: Scope) -> bool:

@@ -4,7 +4,8 @@ import socket
 from ipaddress import ip_address
 
 from ..api.http_server.server import BACKLOG
-from ..system.addresses import Address, cannot_listen, in_url
+from ..core.outbound.targets import Address
+from ..system.addresses import cannot_listen, in_url
 
 
 def listen(address: Address, port: int, choice: str = "--port or DEMORA_PORT") -> socket.socket:

@@ -18,7 +18,7 @@ LOOK_EVERY = 0.5  # seconds
 _RELOADED = "DEMORA_RELOADED"
 _SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 
-Snapshot = Mapping[str, int]  # the times of files, in nanoseconds
+FileTimes = Mapping[str, int]  # the times of files, in nanoseconds
 
 
 async def run_and_reload(command: Sequence[str], folder: Path) -> int:
@@ -35,7 +35,7 @@ def take_reloaded() -> bool:
     return os.environ.pop(_RELOADED, None) is not None
 
 
-def snapshot(folder: Path) -> Snapshot:
+def snapshot(folder: Path) -> FileTimes:
     """Return when each file that counts was last changed."""
     found = {}
     for path in _files(folder):
@@ -44,7 +44,7 @@ def snapshot(folder: Path) -> Snapshot:
     return found
 
 
-def changed(before: Snapshot, now: Snapshot) -> list[str]:
+def changed(before: FileTimes, now: FileTimes) -> list[str]:
     """Return the files that were changed, added or deleted."""
     return sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from ..app import Demora
 from ..scheduler.attending import attending
-from ..scheduler.housekeeping import Scheduler
+from ..scheduler.scheduler import Scheduler
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ from ..system import notices
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a dead worker is replaced
 SETTLED = 60.0  # seconds after which a worker counts as healthy, and the next pause is short again
-LAST_CALL = 10.0  # seconds after its grace period until a worker without a supervisor is killed
+KILLED_AFTER = 10.0  # seconds after its grace period until a worker without a supervisor is killed
 REFUSED = 78  # the exit code of a worker that its service refuses: EX_CONFIG, since only other settings can help
 _LIFELINE = "DEMORA_LIFELINE"
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -116,5 +116,5 @@ def _watch_lifeline(fd: int, grace: float) -> None:
     os.read(fd, 1)
     notices.supervisor_gone()
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(grace + LAST_CALL)
+    time.sleep(grace + KILLED_AFTER)
     os._exit(1)

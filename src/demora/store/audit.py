@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-Step = Literal[
+JobStep = Literal[
     "added",
     "claimed",
     "renewed",
@@ -40,7 +40,7 @@ class SqlEvent(msgspec.Struct, frozen=True, tag_field="source", tag="sql", omit_
     at: int
     boot: int
     job: str
-    kind: Step | Trace
+    kind: JobStep | Trace
     wrote: str | None = None
     old_status: str | None = None
     status: str | None = None
@@ -93,7 +93,7 @@ class JobFacts(msgspec.Struct, frozen=True, omit_defaults=True):
 class KeyFacts(msgspec.Struct, frozen=True):
     """An idempotency key on record, and the job that it made."""
 
-    scope: str
+    namespace: str
     key: str
     job: str
     created_at: int

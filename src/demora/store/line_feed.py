@@ -57,7 +57,7 @@ class LineRecord(msgspec.Struct, frozen=True):
     wall_us: int
 
 
-class Drawn(msgspec.Struct, frozen=True):
+class ClaimedByIds(msgspec.Struct, frozen=True):
     """The result of a claim by ids.
 
     `claimed.next_in` takes only lapses into account. `expired` is the number of these jobs that had expired; other jobs may
@@ -124,7 +124,8 @@ class LineFeed(Protocol):
         ...
 
     async def begin(self) -> LineRecord:
-        """Return the record about the line. From now on each row that this store moves into waiting records its move."""
+        """Return the record about the line. From now on each row that this store moves into waiting records its move, and
+        this store parks no new job."""
         ...
 
     async def bump(self, expected: int, *, above: int, run: str) -> LineRecord:
@@ -134,7 +135,7 @@ class LineFeed(Protocol):
         """
         ...
 
-    async def draw(self, request: ClaimRequest, entries: Sequence[Entry]) -> Drawn:
+    async def claim_by_ids(self, request: ClaimRequest, entries: Sequence[Entry]) -> ClaimedByIds:
         """Lease these jobs as `Store.claim` does, in this order, and return lapsed leases as well.
 
         A job is leased only if it waits in the queue of its entry, is due, has not expired, is held by neither a pause nor a

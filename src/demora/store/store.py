@@ -135,6 +135,8 @@ class Store(Protocol):
           waiting job is `kept` or `replaced`, and keeps its id.
         - Notification: wakes waiters on `READY` if a job is ready or the first to be due in its queue, and on `EXPIRY` if
           one expires before all other waiting jobs.
+        - Parking: in a queue where claims have parked jobs of a type (see `claim`), an engine may park new jobs of this type
+          at once. It does not after `LineFeed.begin`, since the line has to hand out new jobs, and has no parked ones.
         """
         ...
 
@@ -148,12 +150,15 @@ class Store(Protocol):
           lapse is settled.
         - Types: a job of another type is not leased, and costs this claim time at most once: if it stands in the way, the
           claim parks it. A parked job keeps its due time, its priority and its place in the order, and only claims that name
-          its type (or None) read it. A claim parks a limited number of jobs; if there are more, `next_in` is zero.
+          its type (or None) read it. It stays parked until one of them leases it, or `change` gives it a new time. A claim
+          parks a limited number of jobs; if there are more, `next_in` is zero.
         - Expiry: a job that has expired and has had no attempt gets the verdict `EXPIRED` instead of a lease.
         - Pace: the claim releases the jobs that the paces of these queues allow. An engine may leave that to a claim that
           finds no other job ready, and to the scheduler, and then returns a `next_in` of zero.
         - Attempts: each claim increases the token of the job, and counts as an attempt unless a later verdict says that it
           does not.
+        - Progress: a leased job has no progress and no message, whatever its last run reported. Only a job of a type in
+          `core.action.RESUMED_TYPES` keeps the message, from which its handler resumes the work.
         - Lost answers: `claimed` returns the jobs again that were claimed with a `claim_id`.
         """
         ...
@@ -207,7 +212,8 @@ class Store(Protocol):
         """Start a new generation of FAILED or CANCELLED jobs. Refuses all other jobs.
 
         Such a job is due now, or at a later time `at`, no longer expires, and has all its retries again. Its history stays,
-        and its tokens continue, so a run of the old generation cannot settle the new one.
+        and its tokens continue, so a run of the old generation cannot settle the new one. What a claim clears of the last
+        run's progress is cleared at once.
         """
         ...
 

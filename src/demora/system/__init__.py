@@ -1,2 +1,2 @@
-"""What demora takes from the machine: clocks, timers, child processes, stop signals, forks, crash points, traces and the
-log."""
+"""What demora takes from the machine: clocks, timers, new ids, child processes, stop signals, forks, crash points, traces
+and the log."""

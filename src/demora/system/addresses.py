@@ -3,9 +3,8 @@
 import errno
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
+from ..core.outbound.targets import Address
 from ..errors import BadSetting, CannotListen
-
-Address = IPv4Address | IPv6Address
 
 
 def read_address(host: str, setting: str = "host") -> Address:

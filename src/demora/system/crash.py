@@ -23,7 +23,7 @@ POINTS = frozenset(
         "line.recorded",  # in the database, not yet in the line
         "line.updated",  # in the line too, the caller not answered
         "line.taken",  # handed out by the line, not claimed in the database
-        "line.drawn",  # claimed in the database, not yet marked in the line
+        "line.claimed",  # claimed in the database, not yet marked in the line
         "line.bumped",  # a new epoch in the database, nothing in the line for it
         "line.filling",  # a part of the waiting jobs is in the line
         "line.sweeping",  # moved jobs are in the line, the database still lists them as moved

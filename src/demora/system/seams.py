@@ -8,17 +8,13 @@ import time
 from collections.abc import Awaitable, Callable
 
 import msgspec
-from uuid_utils import uuid7
 
 from .child_process import ChildProcess, spawn
+from .ids import new_id
 
 
 def _name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
-
-
-def _job_id() -> str:
-    return str(uuid7())
 
 
 class Seams(msgspec.Struct, frozen=True):
@@ -30,5 +26,5 @@ class Seams(msgspec.Struct, frozen=True):
     wall: Callable[[], float] = time.time
     chance: Callable[[], float] = random.random
     name: Callable[[], str] = _name
-    job_id: Callable[[], str] = _job_id
+    job_id: Callable[[], str] = new_id
     spawn: Callable[[], Awaitable[ChildProcess]] = spawn

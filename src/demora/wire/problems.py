@@ -134,7 +134,7 @@ class TooManyWaits(Refused):
         )
 
 
-class Kind(NamedTuple):
+class ProblemKind(NamedTuple):
     """How an error appears on the wire. Without `detail`, the error's own text is used."""
 
     status: int
@@ -149,79 +149,84 @@ class Kind(NamedTuple):
         return "urn:demora:problem:" + re.sub(r"\W+", "-", self.title.lower())
 
 
-_UNKNOWN = Kind(500, "Unexpected error", "the service has failed unexpectedly; its log has the details")
-_STORE = Kind(
+_UNKNOWN = ProblemKind(500, "Unexpected error", "the service has failed unexpectedly; its log has the details")
+_STORE = ProblemKind(
     503,
     "The store does not answer",
-    "the database failed, and a write may or may not have been made; check before you repeat it",
+    "the database failed; if the request writes, its write may or may not have been made: check before you repeat it",
 )
-_AWAY = Kind(503, "The store is away", "the database cannot be reached; nothing was written, try again", retry_after=1)
-_BUSY = Kind(503, "The store is busy", "the database stayed locked; nothing was written, try again", retry_after=1)
-_LOST = Kind(503, "The database is damaged", "another program changed the files of the database; nothing was written")
+_UNUSED = ProblemKind(
+    _STORE.status, _STORE.title, "the service has not opened its database, or cannot use it; nothing was written"
+)
+_AWAY = ProblemKind(
+    503, "The store is away", "the database cannot be reached; nothing was written, try again", retry_after=1
+)
+_BUSY = ProblemKind(503, "The store is busy", "the database stayed locked; nothing was written, try again", retry_after=1)
+_LOST = ProblemKind(503, "The database is damaged", "another program changed the files of the database; nothing was written")
 
-KINDS: dict[type[Exception], Kind] = {
+KINDS: dict[type[Exception], ProblemKind] = {
     demora.DemoraError: _UNKNOWN,
-    demora.Invalid: Kind(422, "Invalid value"),
-    demora.TooLarge: Kind(413, "Too large"),
+    demora.Invalid: ProblemKind(422, "Invalid value"),
+    demora.TooLarge: ProblemKind(413, "Too large"),
     demora.BadSetting: _UNKNOWN,
     demora.CannotListen: _UNKNOWN,
-    demora.MetricsNotInstalled: Kind(404, "Metrics not installed"),
+    demora.MetricsNotInstalled: ProblemKind(404, "Metrics not installed"),
     demora.BadHandler: _UNKNOWN,
     demora.ProcessDied: _UNKNOWN,
     demora.RaisedInProcess: _UNKNOWN,
     demora.WrongProcess: _UNKNOWN,
     demora.WorkerDied: _UNKNOWN,
-    demora.UnknownJobType: Kind(422, "Unknown job type", field="type"),
-    demora.JobNotFound: Kind(404, "No such job"),
-    demora.ScheduleNotFound: Kind(404, "No such schedule"),
-    demora.ScheduleTaken: Kind(409, "Schedule exists"),
-    demora.WrongState: Kind(409, "Wrong state"),
-    demora.UndoTooLate: Kind(409, "Too late to undo"),
-    demora.JobChanged: Kind(412, "Job changed"),
-    demora.KeyReused: Kind(422, "Idempotency key reused", field="idempotencyKey"),
-    demora.ApiKeyNotFound: Kind(404, "No such API key"),
-    demora.ApiKeyInForce: Kind(409, "API key in force"),
-    demora.ApiKeyNotInForce: Kind(409, "API key not in force"),
-    demora.NotAllowedForKey: Kind(403, "Queue or type not allowed"),
-    demora.LimitReached: Kind(403, "Limit of the API key reached"),
-    demora.TooManyWaiting: Kind(429, "Too many waiting jobs", retry_after=1),
-    demora.SecretNotFound: Kind(404, "No such secret"),
-    demora.UrlNotDisabled: Kind(409, "URL not disabled"),
-    demora.QueueNotFound: Kind(404, "No such queue"),
-    demora.WorkerNotFound: Kind(404, "No such worker"),
+    demora.UnknownJobType: ProblemKind(422, "Unknown job type", field="type"),
+    demora.JobNotFound: ProblemKind(404, "No such job"),
+    demora.ScheduleNotFound: ProblemKind(404, "No such schedule"),
+    demora.ScheduleTaken: ProblemKind(409, "Schedule exists"),
+    demora.WrongState: ProblemKind(409, "Wrong state"),
+    demora.UndoTooLate: ProblemKind(409, "Too late to undo"),
+    demora.JobChanged: ProblemKind(412, "Job changed"),
+    demora.KeyReused: ProblemKind(422, "Idempotency key reused", field="idempotencyKey"),
+    demora.ApiKeyNotFound: ProblemKind(404, "No such API key"),
+    demora.ApiKeyInForce: ProblemKind(409, "API key in force"),
+    demora.ApiKeyNotInForce: ProblemKind(409, "API key not in force"),
+    demora.NotAllowedForKey: ProblemKind(403, "Queue or type not allowed"),
+    demora.LimitReached: ProblemKind(403, "Limit of the API key reached"),
+    demora.TooManyWaiting: ProblemKind(429, "Too many waiting jobs", retry_after=1),
+    demora.SecretNotFound: ProblemKind(404, "No such secret"),
+    demora.UrlNotDisabled: ProblemKind(409, "URL not disabled"),
+    demora.QueueNotFound: ProblemKind(404, "No such queue"),
+    demora.WorkerNotFound: ProblemKind(404, "No such worker"),
     demora.NotRead: _UNKNOWN,
     demora.ListenerTooSlow: _UNKNOWN,
-    demora.StillRunning: Kind(409, "Still running"),
-    demora.JobFailed: Kind(409, "The job failed"),
+    demora.StillRunning: ProblemKind(409, "Still running"),
+    demora.JobFailed: ProblemKind(409, "The job failed"),
     demora.WouldBlock: _UNKNOWN,
     demora.NotOverHttp: _UNKNOWN,
     demora.ServiceRefused: _UNKNOWN,
     demora.StoreError: _STORE,
     demora.StoreUnreachable: _AWAY,
     demora.StoreBusy: _BUSY,
-    demora.SearchTooSlow: Kind(422, "Search too slow"),
-    demora.TooManySearches: Kind(503, "Too many searches", retry_after=2),
+    demora.SearchTooSlow: ProblemKind(422, "Search too slow"),
+    demora.TooManySearches: ProblemKind(503, "Too many searches", retry_after=2),
     demora.StoreGone: _LOST,
     demora.StoreDamaged: _LOST,
-    demora.WorkerRefused: _STORE,
-    demora.StoreClosed: _STORE,
-    demora.OneLoopOnly: _STORE,
-    demora.OpenInParent: _STORE,
-    demora.SchemaTooNew: _STORE,
-    BrokenJson: Kind(400, "Broken request"),
-    WrongContent: Kind(415, "Wrong content type"),
-    NoRoute: Kind(404, "No such route"),
-    WrongMethod: Kind(405, "Wrong method"),
-    WrongHost: Kind(421, "Wrong host"),
-    CrossSite: Kind(403, "Cross-site request"),
-    NoKey: Kind(401, "API key needed"),
-    BadKey: Kind(401, "API key not valid"),
-    WrongScope: Kind(403, "API key not allowed"),
-    NotForCaller: Kind(403, "Not allowed by the application"),
-    TooManyRequests: Kind(429, "Too many requests"),
-    TooManyFailures: Kind(429, "Too many failed authentications"),
-    Overloaded: Kind(503, "Too much in flight", retry_after=1),
-    TooManyWaits: Kind(503, "Too many waits", retry_after=5),
+    demora.WorkerRefused: _UNUSED,
+    demora.StoreClosed: _UNUSED,
+    demora.OneLoopOnly: _UNUSED,
+    demora.OpenInParent: _UNUSED,
+    demora.SchemaTooNew: _UNUSED,
+    BrokenJson: ProblemKind(400, "Broken request"),
+    WrongContent: ProblemKind(415, "Wrong content type"),
+    NoRoute: ProblemKind(404, "No such route"),
+    WrongMethod: ProblemKind(405, "Wrong method"),
+    WrongHost: ProblemKind(421, "Wrong host"),
+    CrossSite: ProblemKind(403, "Cross-site request"),
+    NoKey: ProblemKind(401, "API key needed"),
+    BadKey: ProblemKind(401, "API key not valid"),
+    WrongScope: ProblemKind(403, "API key not allowed"),
+    NotForCaller: ProblemKind(403, "Not allowed by the application"),
+    TooManyRequests: ProblemKind(429, "Too many requests"),
+    TooManyFailures: ProblemKind(429, "Too many failed authentications"),
+    Overloaded: ProblemKind(503, "Too much in flight", retry_after=1),
+    TooManyWaits: ProblemKind(503, "Too many waits", retry_after=5),
 }
 
 
@@ -246,7 +251,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     job_status: str | None = msgspec.field(default=None, name="jobStatus")
 
 
-def kind_of(error: Exception) -> Kind:
+def kind_of(error: Exception) -> ProblemKind:
     """Return the entry of the error's class, or of its nearest parent in the table."""
     return next((KINDS[parent] for parent in type(error).__mro__ if parent in KINDS), _UNKNOWN)
 
@@ -284,7 +289,7 @@ def headers_of(error: Exception) -> dict[str, str]:
     return headers | {"allow": ", ".join(error.allowed)} if isinstance(error, WrongMethod) else headers
 
 
-def _blamed(error: Exception, kind: Kind) -> FieldProblem | None:
+def _blamed(error: Exception, kind: ProblemKind) -> FieldProblem | None:
     if isinstance(error, demora.Invalid):
         return FieldProblem(_short(error.field), _short(error.reason))
     if isinstance(error, demora.NotAllowedForKey | demora.LimitReached):

@@ -154,7 +154,8 @@ def _kept(keep: Keep | None) -> str | None:
 
 
 class JobCountsView(msgspec.Struct, frozen=True):
-    """Counts under the names of the Task Scheduler Service: `priority` are the ready jobs, `dlq` the dead letters."""
+    """The counts of jobs, under the names that they have over HTTP: `priority` are the ready jobs, `dlq` the dead
+    letters."""
 
     priority: int
     delayed: int

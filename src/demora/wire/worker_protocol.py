@@ -15,7 +15,7 @@ from ..core.verdict import (
     MOST_ERROR,
     NO_HANDLER_DELAY,
     WHILE_RUNNING,
-    GaveUp,
+    Cancelled,
     HandedBack,
     Lapsed,
     NoHandler,
@@ -197,16 +197,16 @@ class OutcomeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     raise Invalid(f"{place}.after", "is required with snooze")
                 return Snoozed(after)
             case "cancelled":
-                return self._gave_up(place)
+                return self._cancelled(place)
             case "handedBack":
                 return HandedBack()
         raise Invalid(f"{place}.outcome", f"must be one of {', '.join(_OUTCOMES)}")
 
-    def _gave_up(self, place: str) -> GaveUp:
+    def _cancelled(self, place: str) -> Cancelled:
         if self.reason is not None:
             check_text(self.reason, f"{place}.reason")
-            return GaveUp(self.reason[:MOST_ERROR])
-        return GaveUp(WHILE_RUNNING if self.error is None else self.error.raised(None, place).error)
+            return Cancelled(self.reason[:MOST_ERROR])
+        return Cancelled(WHILE_RUNNING if self.error is None else self.error.raised(None, place).error)
 
 
 class SettleRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -286,7 +286,7 @@ def outcome_body(settlement: Settlement) -> OutcomeBody:
             return OutcomeBody(id, token, how, error=_error_body(failure), after=wait)
         case Snoozed(delay):
             return OutcomeBody(id, token, "snooze", after=span_ms(delay))
-        case GaveUp(reason):
+        case Cancelled(reason):
             return OutcomeBody(id, token, "cancelled", reason=reason)
         case HandedBack():
             return OutcomeBody(id, token, "handedBack")

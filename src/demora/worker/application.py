@@ -1,14 +1,12 @@
 """What a worker needs of the application whose jobs it runs. `demora.Demora` provides it; this room never imports it."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
 from ..core.retention import Retention
-from ..handlers.registry import Middleware, Registry
+from ..handlers.registry import Hook, Middleware, Registry
 from ..store.store import Store
-
-Hook = Callable[[], Awaitable[None] | None]
 
 
 class WorkerSettings(Protocol):

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import WorkerDied
 from .worker import Worker
 
-Running = asyncio.Future[Exception | None]  # the error that ended the worker, None if it stopped normally
+RunningWorker = asyncio.Future[Exception | None]  # the error that ended the worker, None if it stopped normally
 
 
 @asynccontextmanager
@@ -16,7 +16,7 @@ async def working(worker: Worker) -> AsyncIterator[Worker]:
     """Run a worker in the background during the block. If the worker cannot start, the block is not entered; if it dies,
     the block is cancelled. Both raise the worker's error, or `WorkerDied` if it gave up, unless the block was also
     cancelled from outside."""
-    running: Running = asyncio.ensure_future(_run(worker))
+    running: RunningWorker = asyncio.ensure_future(_run(worker))
     cancelled = False
     try:
         await _until_started(worker, running)
@@ -41,7 +41,7 @@ async def _run(worker: Worker) -> Exception | None:
     return None if worker.trouble is None else WorkerDied(worker.id, worker.trouble)
 
 
-async def _until_started(worker: Worker, running: Running) -> None:
+async def _until_started(worker: Worker, running: RunningWorker) -> None:
     """Return when the worker has started, or ended before that."""
     starting = asyncio.ensure_future(worker.started.wait())
     both: set[asyncio.Future[Any]] = {starting, running}
@@ -51,14 +51,14 @@ async def _until_started(worker: Worker, running: Running) -> None:
         starting.cancel()
 
 
-def _is_dead(running: Running) -> bool:
+def _is_dead(running: RunningWorker) -> bool:
     return running.done() and not running.cancelled() and running.result() is not None
 
 
 class _CancelOnDeath:
     """Cancels the current task if the worker dies during the block, and absorbs that cancellation at its end."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: RunningWorker) -> None:
         self._running, self._cancelled = running, False
 
     def __enter__(self) -> None:
@@ -73,5 +73,5 @@ class _CancelOnDeath:
             return False
         return self._task.uncancel() <= self._before and kind is asyncio.CancelledError
 
-    def _on_end(self, running: Running) -> None:
+    def _on_end(self, running: RunningWorker) -> None:
         self._cancelled = _is_dead(running) and self._task.cancel()

@@ -22,7 +22,7 @@ from ..core.spans import span
 from ..core.verdict import (
     MOST_ERROR,
     WHILE_RUNNING,
-    GaveUp,
+    Cancelled,
     HandedBack,
     NoHandler,
     Outcome,
@@ -169,7 +169,7 @@ class Run:
         if self.ending is Ending.TIMEOUT:
             return self.timed_out()
         if self.ending is Ending.CANCEL:
-            return GaveUp(WHILE_RUNNING)
+            return Cancelled(WHILE_RUNNING)
         if self.ending is None:
             return Raised(CANCELLED_WITHIN)
         return HandedBack()
@@ -248,7 +248,7 @@ class Timeouts:
             self._expired(run)
 
 
-def failed(problem: BaseException, permanent: tuple[type[BaseException], ...]) -> Raised | Snoozed | GaveUp:
+def failed(problem: BaseException, permanent: tuple[type[BaseException], ...]) -> Raised | Snoozed | Cancelled:
     """Return the outcome of a run whose handler raised. `Retry` and its like mean what they say; every other error is a
     failed attempt, without a retry if it is one of the `permanent` classes. If reading the error raises an error itself, the
     attempt failed with that one."""
@@ -267,12 +267,12 @@ def verdict_on(outcome: Outcome, retry_state: RetryState, drawn: float) -> Verdi
         return decide(Raised(failure.error, failure.traceback, after=retry_state.retry_delay), retry_state, drawn)
 
 
-def _read(problem: BaseException, permanent: tuple[type[BaseException], ...]) -> Raised | Snoozed | GaveUp:
+def _read(problem: BaseException, permanent: tuple[type[BaseException], ...]) -> Raised | Snoozed | Cancelled:
     match problem:
         case Snooze(delay=delay):
             return Snoozed(span(delay, "delay"))
         case Cancel():
-            return GaveUp(_storable(_text(problem)[:MOST_ERROR]))
+            return Cancelled(_storable(_text(problem)[:MOST_ERROR]))
         case Retry(after=after, detail=detail):
             return Raised(_describe(problem), _detail(detail), after=None if after is None else span(after, "after"))
         case Fail(detail=detail):

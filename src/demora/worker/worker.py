@@ -20,13 +20,25 @@ from typing import Any
 
 from ..core import workers
 from ..core.states import Status
-from ..core.verdict import BEFORE_START, GaveUp, HandedBack, NoHandler, Outcome, Raised, Snoozed, Succeeded, Verdict, decide
+from ..core.verdict import (
+    BEFORE_START,
+    Cancelled,
+    HandedBack,
+    NoHandler,
+    Outcome,
+    Raised,
+    Snoozed,
+    Succeeded,
+    Verdict,
+    decide,
+)
 from ..core.workers import QueueShares, WorkerRecord
 from ..errors import Invalid, StoreClosed, StoreError, WorkerRefused
 from ..handlers.context import Context, current_job, stamp_records
 from ..handlers.control import Retry
-from ..scheduler.housekeeping import Scheduler, wait_before_retry
+from ..handlers.registry import Hook
 from ..scheduler.pace_log import ReleaseLog
+from ..scheduler.scheduler import Scheduler, wait_before_retry
 from ..store.jobs import (
     ClaimedJob,
     ClaimRequest,
@@ -44,7 +56,7 @@ from ..system import crash, error_texts, forks, notices, traces
 from ..system.log_limit import Burst
 from ..system.seams import Seams
 from ..system.traces import RunSpan, Traces
-from .application import Application, Hook
+from .application import Application
 from .leases import Keeper, RenewedLease
 from .measures import Measures
 from .prefetch import Prefetch
@@ -469,7 +481,7 @@ class Worker:
             if (run := self._runs.get(lease)) is not None and run.ending is None:
                 run.end(Ending.CANCEL)
             elif (job := self._withdraw(lease)) is not None:
-                self._settle(job, GaveUp(BEFORE_START))
+                self._settle(job, Cancelled(BEFORE_START))
 
     def _lose(self, lease: Lease) -> None:
         if self._withdraw(lease) is not None:

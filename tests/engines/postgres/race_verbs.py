@@ -15,7 +15,7 @@ from demora.core.schedules.firing import decide
 from demora.core.schedules.schedule import Overlap, Schedule, job_of
 from demora.core.schedules.schedule_request import ScheduleRequest
 from demora.core.states import Status
-from demora.core.verdict import GaveUp, HandedBack, Lapsed, Outcome, Raised
+from demora.core.verdict import Cancelled, HandedBack, Lapsed, Outcome, Raised
 from demora.core.workers import WorkerRecord
 from demora.store.jobs import (
     LOCKED_RETRY,
@@ -28,7 +28,7 @@ from demora.store.jobs import (
     QueueChange,
     Report,
 )
-from demora.store.line_feed import Drawn, Entry
+from demora.store.line_feed import ClaimedByIds, Entry
 from demora.store.paces import Released
 from demora.store.schedules import DueSchedules, Firing, Origin, StoredSchedule
 from demora.store.statistics import Depth, Merged
@@ -86,11 +86,11 @@ def _claim(types: frozenset[str] | None = None) -> "Doing":
     return claim
 
 
-def _draw(types: frozenset[str] | None = None) -> "Doing":
-    async def draw(store: Any, scene: Scene, actor: str) -> Any:
-        return await store.line_feed.draw(ClaimRequest(actor, 1, lease=LEASE, types=types), [Entry(ROW, QUEUE)])
+def _claim_by_ids(types: frozenset[str] | None = None) -> "Doing":
+    async def claim_by_ids(store: Any, scene: Scene, actor: str) -> Any:
+        return await store.line_feed.claim_by_ids(ClaimRequest(actor, 1, lease=LEASE, types=types), [Entry(ROW, QUEUE)])
 
-    return draw
+    return claim_by_ids
 
 
 async def _renew(store: Any, scene: Scene, actor: str) -> Any:
@@ -292,8 +292,8 @@ def _no_claim(answer: Any) -> bool:
     return isinstance(answer, Claimed) and not answer.jobs and answer.next_in is not None and answer.next_in <= LOCKED_RETRY
 
 
-def _nothing_drawn(answer: Any) -> bool:
-    return isinstance(answer, Drawn) and not answer.claimed.jobs
+def _no_id_claimed(answer: Any) -> bool:
+    return isinstance(answer, ClaimedByIds) and not answer.claimed.jobs
 
 
 def _nothing_purged(answer: Any) -> bool:
@@ -335,9 +335,15 @@ VERBS = (
     Verb("claim", "Store.claim", _claim(), _no_claim, in_pieces=True),
     Verb("claim its type", "Store.claim", _claim(ITS_TYPE), _no_claim, in_pieces=True),
     Verb("claim other types", "Store.claim", _claim(OTHER_TYPES), _no_claim, in_pieces=True),
-    Verb("draw", "LineFeed.draw", _draw(), _nothing_drawn, in_pieces=True),
-    Verb("draw its type", "LineFeed.draw", _draw(ITS_TYPE), _nothing_drawn, in_pieces=True),
-    Verb("draw other types", "LineFeed.draw", _draw(OTHER_TYPES), _nothing_drawn, in_pieces=True),
+    Verb("claim by ids", "LineFeed.claim_by_ids", _claim_by_ids(), _no_id_claimed, in_pieces=True),
+    Verb("claim its type by ids", "LineFeed.claim_by_ids", _claim_by_ids(ITS_TYPE), _no_id_claimed, in_pieces=True),
+    Verb(
+        "claim other types by ids",
+        "LineFeed.claim_by_ids",
+        _claim_by_ids(OTHER_TYPES),
+        _no_id_claimed,
+        in_pieces=True,
+    ),
     Verb("renew", "Store.renew", _renew),
     Verb("succeed", "Store.settle", _settle(DONE)),
     Verb("succeed plainly", "Store.settle", _settle(DONE, logs=False)),
@@ -693,7 +699,7 @@ SITUATIONS: dict[str, Making] = {
     "retrying": _retrying,
     "completed": _ended(DONE),
     "failed": _ended(BROKEN),
-    "cancelled": _ended(GaveUp("no need")),
+    "cancelled": _ended(Cancelled("no need")),
     "paced": _paced,
     "backlog": _backlog,
     "no schedule": _no_schedule,
@@ -724,11 +730,11 @@ def _about(*ports: str) -> tuple[str, ...]:
 
 ABOUT_SCHEDULES, ABOUT_KEYS, ABOUT_WEBHOOKS = _about("ScheduleStore."), _about("ApiKeyStore."), _about("WebhookStore.")
 ABOUT_WORKERS, ABOUT_LINES = _about("Store.heartbeat", "Store.retire"), _about("LineFeed.begin", "LineFeed.bump")
-BY_TYPE = ("claim its type", "draw its type", "draw other types")
+BY_TYPE = ("claim its type", "claim its type by ids", "claim other types by ids")
 RARER = (*BY_TYPE, "housekeep by count")  # in the situations that are about them
 ABOUT_JOBS = tuple(
     name
-    for name in _about("Store.", "PaceStore.", "LineFeed.draw")
+    for name in _about("Store.", "PaceStore.", "LineFeed.claim_by_ids")
     if name not in ABOUT_WORKERS and (name not in RARER or THOROUGH)
 )
 PARKING = ("claim", "claim other types", *BY_TYPE, "cancel", "put off", "housekeep by age", "replace", *ABOUT_WORKERS)
@@ -741,7 +747,7 @@ ONLY = {  # the others meet one job at a time, and no schedule
     "one dead letter": ("housekeep by count", "retry", "remove", "add the same id"),
     "a defined schedule": ("define the schedule", "change the schedule", "remove the schedule", "fire"),
     "moved fire time": ("foresee", "fire", "change the schedule", "remove the schedule", "backfill"),
-    "parked": (*PARKING, "add the same key", "draw", "pause"),
+    "parked": (*PARKING, "add the same key", "claim by ids", "pause"),
     "unknown": PARKING,
     "known again": PARKING,
     "no key": ("add the key", "forget the key", "name a queue", "open a session"),

@@ -59,7 +59,7 @@ _LOOK = """select json_build_object(
 
 _WRITES = re.compile(r"\b(insert|update|delete)\b")
 _ORDERS = (("held", "other"), ("other", "held"))
-_OF_PARKED_TYPES = ("park", "park_drawn", "note_unknown", "forget_parked")  # these lock a type, for which others wait
+_OF_PARKED_TYPES = ("park", "park_by_ids", "note_unknown", "forget_parked")  # these lock a type, for which others wait
 
 
 class Case(NamedTuple):

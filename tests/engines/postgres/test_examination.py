@@ -11,7 +11,7 @@ import pytest
 from demora import Demora
 from demora.engines.postgres import PostgresOptions, PostgresStore, diagnostics, notifier
 from demora.engines.postgres.connection import migrating
-from demora.engines.sql.steps import Step
+from demora.engines.sql.steps import SchemaStep
 from demora.store.diagnostics import Finding
 from demora.store.jobs import Topic
 from tests.facts import eventually
@@ -79,7 +79,7 @@ async def test_a_schema_of_another_demora_is_told_and_not_used(place: Place, ver
 
 
 async def test_a_newer_schema_that_this_demora_may_use_is_well(place: Place) -> None:
-    newer = Step(migrating.newest() + 1, "-- online\nselect 1")
+    newer = SchemaStep(migrating.newest() + 1, "-- online\nselect 1")
     await migrating.migrate(place.url, PostgresOptions(schema=place.schema), [*migrating.schema_steps(place.schema), newer])
     assert "which this demora may use" in (await place.findings())["schema"].fact
     assert place.usable

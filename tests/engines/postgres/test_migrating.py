@@ -11,7 +11,7 @@ import pytest
 
 from demora.engines.postgres import PostgresOptions, PostgresStore
 from demora.engines.postgres.connection import migrating
-from demora.engines.sql.steps import Step
+from demora.engines.sql.steps import SchemaStep
 from demora.errors import SchemaTooNew, StoreUnreachable
 from demora.system import crash
 from tests.builders import add_one, claim_ids
@@ -27,8 +27,8 @@ def options(schema: str) -> PostgresOptions:
 
 
 @pytest.fixture
-def online(schema: str) -> Step:
-    return Step(
+def online(schema: str) -> SchemaStep:
+    return SchemaStep(
         NEXT,
         f"""-- online
 -- What the step is for.
@@ -44,8 +44,8 @@ update {schema}.jobs set colour = 'red' where seq in (select seq from {schema}.j
 
 
 @pytest.fixture
-def closing(schema: str) -> Step:
-    return Step(NEXT + 1, f"alter table {schema}.jobs add column taste text;")
+def closing(schema: str) -> SchemaStep:
+    return SchemaStep(NEXT + 1, f"alter table {schema}.jobs add column taste text;")
 
 
 @pytest.fixture
@@ -53,11 +53,11 @@ async def jobs(store: PostgresStore) -> list[str]:
     return [(await add_one(store)).id for _ in range(5)]
 
 
-async def migrate(url: str, options: PostgresOptions, *more: Step) -> None:
+async def migrate(url: str, options: PostgresOptions, *more: SchemaStep) -> None:
     await migrating.migrate(url, options, earlier(options.schema, *more))
 
 
-def earlier(schema: str, *more: Step) -> Sequence[Step]:
+def earlier(schema: str, *more: SchemaStep) -> Sequence[SchemaStep]:
     return [*migrating.schema_steps(schema), *more]
 
 
@@ -69,7 +69,7 @@ async def fetch(url: str, sql: str) -> list[tuple[object, ...]]:
 
 
 async def test_a_store_goes_on_during_and_after_an_online_step_and_can_be_opened_again(
-    store: PostgresStore, jobs: list[str], url: str, options: PostgresOptions, online: Step
+    store: PostgresStore, jobs: list[str], url: str, options: PostgresOptions, online: SchemaStep
 ) -> None:
     await migrate(url, options, online)
     assert await claim_ids(store) == jobs
@@ -82,7 +82,7 @@ async def test_a_store_goes_on_during_and_after_an_online_step_and_can_be_opened
 
 
 async def test_after_a_step_that_is_not_online_earlier_versions_are_refused(
-    store: PostgresStore, url: str, options: PostgresOptions, online: Step, closing: Step
+    store: PostgresStore, url: str, options: PostgresOptions, online: SchemaStep, closing: SchemaStep
 ) -> None:
     await migrate(url, options, online, closing)
     with pytest.raises(SchemaTooNew, match=f"schema {NEXT + 1}"):
@@ -92,7 +92,7 @@ async def test_after_a_step_that_is_not_online_earlier_versions_are_refused(
 
 
 async def test_a_schema_without_a_record_of_its_oldest_version_is_refused(
-    store: PostgresStore, url: str, options: PostgresOptions, online: Step
+    store: PostgresStore, url: str, options: PostgresOptions, online: SchemaStep
 ) -> None:
     await migrate(url, options, online)
     await fetch(url, f"delete from {options.schema}.meta where name = 'schema.oldest'")
@@ -108,7 +108,7 @@ async def test_an_index_is_built_while_a_transaction_writes_to_the_table(
     transaction = writer.transaction()
     await transaction.start()
     await writer.execute(f"update {options.schema}.jobs set name = 'x'")
-    building = asyncio.ensure_future(migrate(url, options, Step(NEXT, f"-- online\n{index}")))
+    building = asyncio.ensure_future(migrate(url, options, SchemaStep(NEXT, f"-- online\n{index}")))
     begun = f"select from pg_stat_activity where query = '{index}' and wait_event_type = 'Lock'"
     await eventually(lambda: fetch(url, begun))
     await add_one(store)  # nothing queues up behind the build
@@ -119,7 +119,7 @@ async def test_an_index_is_built_while_a_transaction_writes_to_the_table(
 
 
 async def test_processes_that_come_at_once_wait_for_one_that_builds_an_index(
-    store: PostgresStore, jobs: list[str], url: str, options: PostgresOptions, online: Step
+    store: PostgresStore, jobs: list[str], url: str, options: PostgresOptions, online: SchemaStep
 ) -> None:
     await asyncio.gather(*(migrate(url, options, online) for _ in range(4)))
     assert await migrating.stored_version(url, options) == NEXT
@@ -127,7 +127,7 @@ async def test_processes_that_come_at_once_wait_for_one_that_builds_an_index(
 
 
 async def test_a_table_that_is_in_use_is_asked_for_briefly_and_again(
-    store: PostgresStore, url: str, options: PostgresOptions, closing: Step, monkeypatch: pytest.MonkeyPatch
+    store: PostgresStore, url: str, options: PostgresOptions, closing: SchemaStep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(migrating, "LOCK_WAIT", "10ms")
     reader = await asyncpg.connect(url)
@@ -136,7 +136,7 @@ async def test_a_table_that_is_in_use_is_asked_for_briefly_and_again(
     await reader.fetch(f"select 1 from {options.schema}.jobs")
     tries, asked = itertools.count(1), asyncio.Event()
     monkeypatch.setattr(migrating.notices, "schema_step", lambda number: asked.set() if next(tries) > 1 else None)
-    under_way = asyncio.ensure_future(migrate(url, options, Step(NEXT, closing.sql)))
+    under_way = asyncio.ensure_future(migrate(url, options, SchemaStep(NEXT, closing.sql)))
     await asked.wait()
     await add_one(store)
     await transaction.commit()
@@ -147,7 +147,7 @@ async def test_a_table_that_is_in_use_is_asked_for_briefly_and_again(
 
 @pytest.mark.parametrize("blocks", range(1, 5))
 async def test_a_migration_that_was_killed_continues_at_the_same_block(
-    store: PostgresStore, jobs: list[str], url: str, options: PostgresOptions, online: Step, blocks: int
+    store: PostgresStore, jobs: list[str], url: str, options: PostgresOptions, online: SchemaStep, blocks: int
 ) -> None:
     class Killed(BaseException):
         pass
@@ -184,12 +184,16 @@ async def test_the_rest_of_a_build_that_was_interrupted_is_built_anew(
     valid = f"select indisvalid from pg_index where indexrelid = '{schema}.jobs_by_type'::regclass"
     assert await fetch(url, valid) == [(False,)]
     with caplog.at_level(logging.INFO, "demora"):
-        await migrate(url, options, Step(NEXT, f"-- online\ncreate index concurrently jobs_by_type on {schema}.jobs (type)"))
+        await migrate(
+            url, options, SchemaStep(NEXT, f"-- online\ncreate index concurrently jobs_by_type on {schema}.jobs (type)")
+        )
     assert await fetch(url, valid) == [(True,)]
     assert "jobs_by_type, block 1 of 1" in caplog.text
 
 
-async def test_a_new_schema_gets_online_steps_too(url: str, options: PostgresOptions, online: Step, closing: Step) -> None:
+async def test_a_new_schema_gets_online_steps_too(
+    url: str, options: PostgresOptions, online: SchemaStep, closing: SchemaStep
+) -> None:
     await migrate(url, options, online, closing)
     assert await fetch(url, f"select colour, taste from {options.schema}.jobs") == []
 

@@ -12,7 +12,7 @@ from demora.core.job import Priority, Unique
 from demora.core.pace import PaceRequest
 from demora.core.retention import Keep, Retention
 from demora.core.states import WAITING, Status
-from demora.core.verdict import GaveUp, Raised
+from demora.core.verdict import Cancelled, Raised
 from demora.engines.postgres import PostgresOptions, PostgresStore
 from demora.engines.postgres.connection.connections import Session, Statement
 from demora.engines.postgres.jobs import finding, runs
@@ -87,7 +87,7 @@ async def test_verbs_about_a_few_jobs_read_a_few_rows(
         "claim",
         "claim_of_queues",
         "claim_of_types",
-        "draw",
+        "claim_by_ids",
         "settle",
         "renew",
         "lease_status",
@@ -133,18 +133,18 @@ async def test_verbs_beside_many_queue_names_read_a_few_rows(
 
 
 @pytest.mark.parametrize("analyzed", ["never", "full"])
-async def test_a_draw_of_a_few_jobs_of_a_long_queue_reads_a_few_rows(
+async def test_a_claim_by_ids_of_a_few_jobs_of_a_long_queue_reads_a_few_rows(
     store: PostgresStore, schema: str, read: Counter[str], analyzed: str
 ) -> None:
     await store.line_feed.begin()
     await store.add([new_job() for _ in range(CROWD)])
-    drawn = await add_ids(store, *[{}] * FEW)
+    handed_out = await add_ids(store, *[{}] * FEW)
     if analyzed == "full":
         await _analyze(store, schema)
-    entries = [Entry(id, new_job().queue) for id in drawn]
-    jobs = (await store.line_feed.draw(ClaimRequest("ann", FEW, lease=LEASE), entries)).claimed.jobs
-    assert [job.lease.id for job in jobs] == drawn
-    assert 0 < read["draw"] <= MOST
+    entries = [Entry(id, new_job().queue) for id in handed_out]
+    jobs = (await store.line_feed.claim_by_ids(ClaimRequest("ann", FEW, lease=LEASE), entries)).claimed.jobs
+    assert [job.lease.id for job in jobs] == handed_out
+    assert 0 < read["claim_by_ids"] <= MOST
 
 
 async def test_a_claim_passes_the_index_entries_of_parked_jobs_once(
@@ -264,7 +264,7 @@ async def _lade(store: PostgresStore, clock: TestClock) -> None:
     await store.add([new_job(queue="later", delay=seconds(3000), unique=Unique(f"u{n}")) for n in range(MANY // 7)])
     clock.turn(1)
     assert len((await claim(store, MANY, queues=["running"])).jobs) == MANY
-    for outcome in (DONE, BROKEN, GaveUp("no need")):
+    for outcome in (DONE, BROKEN, Cancelled("no need")):
         await store.add([new_job(queue="ended") for _ in range(MANY)])
         jobs = (await claim(store, MANY, queues=["ended"])).jobs
         await store.settle([settlement(job, outcome) for job in jobs])
@@ -273,15 +273,17 @@ async def _lade(store: PostgresStore, clock: TestClock) -> None:
 async def _live(store: PostgresStore, clock: TestClock, when: str) -> None:
     """Lead a few jobs through all that they can meet."""
     position = await store.line_feed.position()
-    drawn, changed, cancelled, _ = [await add_ids(store, *[{"queue": when}] * FEW) for _ in range(4)]
+    handed_out, changed, cancelled, _ = [await add_ids(store, *[{"queue": when}] * FEW) for _ in range(4)]
     moved = await store.line_feed.moved(position, seconds(600), FEW)
     assert moved is not None
     assert len(moved.places) == FEW
-    await store.line_feed.row_places(drawn)
+    await store.line_feed.row_places(handed_out)
     jobs = (
-        await store.line_feed.draw(ClaimRequest("ann", len(drawn), lease=LEASE), [Entry(id, when) for id in drawn])
+        await store.line_feed.claim_by_ids(
+            ClaimRequest("ann", len(handed_out), lease=LEASE), [Entry(id, when) for id in handed_out]
+        )
     ).claimed.jobs
-    assert [job.lease.id for job in jobs] == drawn
+    assert [job.lease.id for job in jobs] == handed_out
     await store.renew([Report(job.lease, seconds(0), log=((seconds(0), "a line"),)) for job in jobs], lease=LEASE)
     await store.lease_status([job.lease for job in jobs])
     await store.settle([settlement(job, Raised("no")) for job in jobs])
@@ -308,4 +310,4 @@ async def _live(store: PostgresStore, clock: TestClock, when: str) -> None:
     await store.housekeep(KEPT, limit=200)
     await store.purge(Status.COMPLETED, older_than=seconds(0), limit=FEW)
     await store.purge(Status.CANCELLED, older_than=seconds(0), limit=FEW, queue="ended")
-    await job_of(store, drawn[0])
+    await job_of(store, handed_out[0])

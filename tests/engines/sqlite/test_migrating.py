@@ -9,7 +9,7 @@ import pytest
 
 from demora.core.filters import JobFilter
 from demora.core.retention import Retention
-from demora.engines.sql.steps import Step
+from demora.engines.sql.steps import SchemaStep
 from demora.engines.sqlite import SqliteStore, diagnostics
 from demora.engines.sqlite.connection import connections
 from demora.errors import SchemaTooNew
@@ -19,7 +19,7 @@ from tests.builders import add_one, claim_ids
 
 EARLIER = connections.schema_steps()
 NEXT = connections.newest_schema() + 1
-ONLINE = Step(
+ONLINE = SchemaStep(
     NEXT,
     """-- online
 -- What the step is for.
@@ -32,7 +32,7 @@ create index jobs_coloured on jobs (colour) where colour is not null;
 update jobs set colour = 'red' where rowid in (select rowid from jobs where colour is null limit 2);
 """,
 )
-CLOSING = Step(NEXT + 1, "alter table jobs add column taste text;")
+CLOSING = SchemaStep(NEXT + 1, "alter table jobs add column taste text;")
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ async def jobs(store: SqliteStore) -> list[str]:
     return [(await add_one(store)).id for _ in range(5)]
 
 
-def migrate(path: Path, steps: Sequence[Step]) -> apsw.Connection:
+def migrate(path: Path, steps: Sequence[SchemaStep]) -> apsw.Connection:
     db = apsw.Connection(str(path))
     connections.migrate(db, steps)
     return db
@@ -139,7 +139,7 @@ async def test_a_new_file_gets_online_steps_too(path: Path) -> None:
 
 async def test_a_step_that_fails_changes_nothing(store: SqliteStore, path: Path) -> None:
     with pytest.raises(apsw.SQLError):
-        migrate(path, [*EARLIER, Step(NEXT, "alter table jobs add column taste text; no sql;")])
+        migrate(path, [*EARLIER, SchemaStep(NEXT, "alter table jobs add column taste text; no sql;")])
     db = apsw.Connection(str(path))
     assert "taste" not in columns(db)
     assert connections.schema_version(db) == NEXT - 1

@@ -18,10 +18,10 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr
 from uvicorn.server import ServerState
 
-from ...wire.problems import Kind
-from ..request_ids import HEADER, new_id
+from ...wire.problems import ProblemKind
+from ..request_ids import HEADER, new_request_id
 from .exchange import Exchange
-from .http1 import FULL, TIMED_OUT, BadRequest, ChunkedBody, Head, HeadReader
+from .http1 import FULL, TIMED_OUT, BadRequest, ChunkedBody, HeadReader, RequestHead
 
 if TYPE_CHECKING:
     from .server import Admission, Connections
@@ -50,9 +50,10 @@ class Connection(asyncio.Protocol):
     """A connection. It is also the transport that uvicorn's flow control pauses."""
 
     def __init__(
-        self, config: Config, state: ServerState, connections: "Connections", place: "Admission", limits: Limits
+        self, config: Config, state: ServerState, connections: "Connections", admission: "Admission", limits: Limits
     ) -> None:
-        self._config, self._state, self._connections, self._place, self._limits = config, state, connections, place, limits
+        self._config, self._state, self._limits = config, state, limits
+        self._connections, self._admission = connections, admission
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
         self._flow: FlowControl = None  # type: ignore[assignment]
@@ -77,7 +78,7 @@ class Connection(asyncio.Protocol):
         self._transport, self._flow = transport, FlowControl(self)  # type: ignore[arg-type]
         self._server, self._client = get_local_addr(transport), get_remote_addr(transport)
         self._state.connections.add(self)  # type: ignore[arg-type]
-        self._connections.join(self, self._place)
+        self._connections.join(self, self._admission)
         self._wait_for_head(self._limits.head)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -196,7 +197,7 @@ class Connection(asyncio.Protocol):
         self._begin(head)
         return rest
 
-    def _begin(self, head: Head) -> None:
+    def _begin(self, head: RequestHead) -> None:
         self._connections.busy(self)
         self._deadline, self._unread = _NEVER, None
         self._exchange = exchange = Exchange(
@@ -217,7 +218,7 @@ class Connection(asyncio.Protocol):
         task.add_done_callback(self._state.tasks.discard)
         self._state.tasks.add(task)
 
-    def _scope(self, head: Head, exchange: Exchange) -> dict[str, Any]:
+    def _scope(self, head: RequestHead, exchange: Exchange) -> dict[str, Any]:
         path, _, query = head.target.partition(b"?")
         text = path.decode("ascii")
         return {
@@ -301,7 +302,7 @@ class Connection(asyncio.Protocol):
         self._end_exchange()
         self._linger(_DISCARDED)
 
-    def _refusal(self, reason: str, kind: Kind) -> bytes:
+    def _refusal(self, reason: str, kind: ProblemKind) -> bytes:
         problem = {"type": kind.type, "title": kind.title, "status": kind.status, "detail": reason}
         return refusal(problem, self._state.default_headers, kind.retry_after)
 
@@ -329,7 +330,7 @@ class Connection(asyncio.Protocol):
 def refusal(problem: dict[str, Any], headers: list[tuple[bytes, bytes]], retry_after: int | None) -> bytes:
     """Return the bytes of an error answer after which the connection is closed. The request was not read as far as its
     `X-Request-Id`, so it gets a new one."""
-    id = new_id()
+    id = new_request_id()
     body, status = msgspec.json.encode({**problem, "requestId": id}), problem["status"]
     lines = [b"HTTP/1.1 %d %s" % (status, HTTPStatus(status).phrase.encode())]
     lines += [name + b": " + value for name, value in headers]

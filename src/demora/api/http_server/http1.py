@@ -12,7 +12,7 @@ import re
 
 import msgspec
 
-from ...wire.problems import Kind
+from ...wire.problems import ProblemKind
 
 MOST_HEAD = 64 * 1024  # bytes of request line and headers
 MOST_HEADERS = 100
@@ -36,24 +36,24 @@ _MOST_REMEMBERED, _LONGEST_REMEMBERED = 1024, 256  # lines, and bytes of one
 _FRAMING = frozenset({b"host", b"content-length", b"transfer-encoding", b"connection", b"expect"})
 
 
-BROKEN = Kind(400, "Broken request")
-TIMED_OUT = Kind(408, "Request timeout")
-BODY_TOO_LARGE = Kind(413, "Too large")
-TARGET_TOO_LONG = Kind(414, "URL too long")
-HEAD_TOO_LARGE = Kind(431, "Headers too large")
-FULL = Kind(503, "Too many connections", retry_after=1)
-WRONG_VERSION = Kind(400, "HTTP version not supported")  # not 505: a reverse proxy takes a 5xx for a fault of the service
+BROKEN = ProblemKind(400, "Broken request")
+TIMED_OUT = ProblemKind(408, "Request timeout")
+BODY_TOO_LARGE = ProblemKind(413, "Too large")
+TARGET_TOO_LONG = ProblemKind(414, "URL too long")
+HEAD_TOO_LARGE = ProblemKind(431, "Headers too large")
+FULL = ProblemKind(503, "Too many connections", retry_after=1)
+WRONG_VERSION = ProblemKind(400, "HTTP version not supported")  # not 505: to a reverse proxy a 5xx is a fault of the service
 
 
 class BadRequest(Exception):
     """The bytes are not an acceptable request. The connection must be closed, because its state is unknown."""
 
-    def __init__(self, reason: str, kind: Kind = BROKEN) -> None:
+    def __init__(self, reason: str, kind: ProblemKind = BROKEN) -> None:
         super().__init__(reason)
         self.reason, self.kind = reason, kind
 
 
-class Head(msgspec.Struct, frozen=True):
+class RequestHead(msgspec.Struct, frozen=True):
     """A request without its body. `length` is None for a chunked body."""
 
     method: bytes
@@ -75,7 +75,7 @@ class HeadReader:
     def begun(self) -> bool:
         return bool(self._gathered)
 
-    def feed(self, data: bytes) -> tuple[Head, bytes] | None:
+    def feed(self, data: bytes) -> tuple[RequestHead, bytes] | None:
         """Return the head and the bytes after it, or None while it is incomplete. Raises `BadRequest`."""
         if not self._gathered:
             end = data.find(b"\r\n\r\n", 0, MOST_HEAD)
@@ -83,7 +83,7 @@ class HeadReader:
                 return read_head(data[:end]), data[end + 4 :]
         return self._gather(data)
 
-    def _gather(self, data: bytes) -> tuple[Head, bytes] | None:
+    def _gather(self, data: bytes) -> tuple[RequestHead, bytes] | None:
         old = len(self._gathered)
         self._gathered += data
         end = self._gathered.find(b"\r\n\r\n", max(0, old - 3), MOST_HEAD)
@@ -107,7 +107,7 @@ class HeadReader:
             raise BadRequest("this is not an HTTP request; the service speaks plain HTTP/1.1, without TLS")
 
 
-def read_head(lines: bytes) -> Head:
+def read_head(lines: bytes) -> RequestHead:
     """Parse the bytes of a head, up to its empty line. Raises `BadRequest`."""
     first, *fields = lines.split(b"\r\n", MOST_HEADERS + 1)
     if len(fields) > MOST_HEADERS:
@@ -163,7 +163,7 @@ def _framed(
     minor: bytes,
     headers: list[tuple[bytes, bytes]],
     framing: dict[bytes, list[bytes]],
-) -> Head:
+) -> RequestHead:
     """Return the head with the length of its body. Raises `BadRequest` if the length is ambiguous."""
     newer, hosts = minor == b"1", len(framing.get(b"host", ()))
     if hosts > 1 or (newer and not hosts):
@@ -181,7 +181,7 @@ def _framed(
         length = _length(framing[b"content-length"])
     options = {option.strip(b" \t").lower() for value in framing.get(b"connection", ()) for option in value.split(b",")}
     expected = [value.lower() for value in framing.get(b"expect", ())]
-    return Head(
+    return RequestHead(
         method,
         target,
         "1.1" if newer else "1.0",

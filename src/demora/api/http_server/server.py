@@ -55,7 +55,7 @@ class Connections:
             notices.connections_lowered(limits.connections, self._most, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[Connection, None] = {}  # the one that has waited longest comes first
-        self._places: dict[Connection, Admission] = {}
+        self._admissions: dict[Connection, Admission] = {}
         self._count, self._by_address = 0, Counter[str]()
         self._sweep: asyncio.TimerHandle | None = None
         self._logged_at = -math.inf
@@ -63,7 +63,7 @@ class Connections:
         self._interval = min(1.0, min(spans) / 4)
 
     def admit(self, host: str) -> Admission | None:
-        """Return a place for a connection from this address, or None if there is none."""
+        """Count a connection from this address and return its admission; None if there are too many."""
         address = _counted(host, self._limits)
         if address is not None and self._by_address[address] >= self._limits.per_address:
             self.log_full(f"{self._limits.per_address} from one address")
@@ -76,14 +76,14 @@ class Connections:
             self._by_address[address] += 1
         return Admission(address)
 
-    def release(self, place: Admission) -> None:
-        if place.taken:
-            place.taken = False
+    def free(self, admission: Admission) -> None:
+        if admission.taken:
+            admission.taken = False
             self._count -= 1
-            if place.counted_by is not None:
-                self._by_address[place.counted_by] -= 1
-                if not self._by_address[place.counted_by]:
-                    del self._by_address[place.counted_by]
+            if admission.counted_by is not None:
+                self._by_address[admission.counted_by] -= 1
+                if not self._by_address[admission.counted_by]:
+                    del self._by_address[admission.counted_by]
 
     def make_room(self) -> bool:
         """Close the connection that has waited longest without a complete request; return False if there is none."""
@@ -91,20 +91,20 @@ class Connections:
         if oldest is None:
             return False
         del self._waiting[oldest]
-        self.release(self._places[oldest])
+        self.free(self._admissions[oldest])
         oldest.give_way()
         return True
 
-    def join(self, connection: Connection, place: Admission) -> None:
-        self._places[connection] = place
+    def join(self, connection: Connection, admission: Admission) -> None:
+        self._admissions[connection] = admission
         if self._sweep is None:
             self._sweep = self._loop.call_later(self._interval, self._check_all)
 
     def leave(self, connection: Connection) -> None:
         self._waiting.pop(connection, None)
-        place = self._places.pop(connection, None)
-        if place is not None:
-            self.release(place)
+        admission = self._admissions.pop(connection, None)
+        if admission is not None:
+            self.free(admission)
 
     def busy(self, connection: Connection) -> None:
         """Note that this connection has a current request."""
@@ -113,7 +113,7 @@ class Connections:
     def waits(self, connection: Connection) -> None:
         """Note that this connection has no current request any more."""
         self._waiting.pop(connection, None)
-        if connection in self._places and self._places[connection].taken:
+        if connection in self._admissions and self._admissions[connection].taken:
             self._waiting[connection] = None
 
     def log_full(self, limit: str) -> None:
@@ -125,9 +125,9 @@ class Connections:
 
     def _check_all(self) -> None:
         now = self._loop.time()
-        for connection in list(self._places):
+        for connection in list(self._admissions):
             connection.check_deadlines(now)
-        self._sweep = self._loop.call_later(self._interval, self._check_all) if self._places else None
+        self._sweep = self._loop.call_later(self._interval, self._check_all) if self._admissions else None
 
 
 class Listener:
@@ -170,26 +170,26 @@ class Listener:
                 elif problem.errno not in _NOT_NOW:
                     self._rest()
                 return
-            place = self._connections.admit(address[0])
-            if place is None:
+            admission = self._connections.admit(address[0])
+            if admission is None:
                 self._turn_away(caller)
             else:
-                self._serve(caller, place)
+                self._serve(caller, admission)
 
-    def _serve(self, caller: socket.socket, place: Admission) -> None:
+    def _serve(self, caller: socket.socket, admission: Admission) -> None:
         caller.setblocking(False)
         with contextlib.suppress(OSError):
             caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        task = self._loop.create_task(self._connect(caller, place))
+        task = self._loop.create_task(self._connect(caller, admission))
         self._accepted.add(task)
         task.add_done_callback(self._accepted.discard)
 
-    async def _connect(self, caller: socket.socket, place: Admission) -> None:
+    async def _connect(self, caller: socket.socket, admission: Admission) -> None:
         try:
-            await self._loop.connect_accepted_socket(lambda: self._make(place), caller)
+            await self._loop.connect_accepted_socket(lambda: self._make(admission), caller)
         except OSError:
             caller.close()
-            self._connections.release(place)
+            self._connections.free(admission)
 
     def _turn_away(self, caller: socket.socket) -> None:
         """Answer 503 and close: a moment later, unless too many refused connections are open already."""
@@ -253,8 +253,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         connections = Connections(self._limits)
 
-        def make(place: Admission) -> Connection:
-            return Connection(self.config, self.server_state, connections, place, self._limits)
+        def make(admission: Admission) -> Connection:
+            return Connection(self.config, self.server_state, connections, admission, self._limits)
 
         await self.on_tick(0)  # makes the headers that every answer carries
         self.servers = [Listener(listener, connections, make) for listener in sockets or []]  # type: ignore[misc]

@@ -35,16 +35,16 @@ async def hear_events(call: ApiCall) -> Reply:
     stream = client.events(**call.query.options(), after=last)
     if call.head_only:
         return Reply(200, b"", _HEADERS, EVENT_STREAM)
-    place = call.waits.take(call.key)
+    waiting = call.waits.take(call.key)
     try:
         await stream.begin()
     except BaseException:
-        place.leave()
+        waiting.leave()
         raise
     return EventReply(
         *(200, None, _HEADERS, EVENT_STREAM),
         stream=stream,
-        place=place,
+        waiting=waiting,
         receive=call.receive,
         stopping=call.stopping,
         still_allowed=call.still_allowed,
@@ -57,7 +57,7 @@ class EventReply(Reply, frozen=True, kw_only=True):
     stream: EventStream
     receive: Receive
     stopping: Stopping
-    place: WaitingRequest
+    waiting: WaitingRequest
     still_allowed: Callable[[], Awaitable[bool]] | None
 
     async def send(self, send: Send, id: str, share: Share | None = None, *, gzip: bool = False) -> None:
@@ -72,7 +72,7 @@ class EventReply(Reply, frozen=True, kw_only=True):
         except RuntimeError as problem:  # the server closed the connection
             raise ClientGone from problem
         finally:
-            self.place.leave()
+            self.waiting.leave()
             self.stream.close()
             gone.cancel()
 

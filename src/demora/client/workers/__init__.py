@@ -1,1 +1,1 @@
-"""What the client does for workers: it serves remote ones, and takes the jobs back from those that died."""
+"""What the client does for workers: it serves remote workers, and takes jobs back from workers that have died."""

@@ -1,4 +1,4 @@
-"""Recovery: settles the leases of dead workers, and of a worker that an operator gives up."""
+"""Recovery: settles the lapsed leases of dead workers, and all leases of a worker that an operator names."""
 
 import random
 from collections.abc import AsyncIterator, Sequence

@@ -90,8 +90,8 @@ class _Claim:
 
 
 class RemoteWorkers:
-    """The verbs of remote workers on one store. `lease` is how long other workers wait for a job of a dead one; no job may
-    run for longer than `longest`."""
+    """The verbs of remote workers on one store. `lease` is how long other workers wait before they take over a job of a dead
+    one. No job may run for longer than `longest`."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class RemoteWorkers:
             None if queues is None else _several("queues", [check_queue(queue, "queues") for queue in queues], MOST_QUEUES)
         )
         known = _several("types", [_own_type(type) for type in types], MOST_TYPES)
-        worker = RemoteWorker(_new_id(check_name(name), key, self._token()), name, slots, served or (), known)
+        worker = RemoteWorker(_worker_id(check_name(name), key, self._token()), name, slots, served or (), known)
         self.check_allowed(worker, key)
         await self._beat(worker)
         self._remember(worker)
@@ -360,7 +360,7 @@ class RemoteWorkers:
         await self._store.heartbeat(worker.record())
 
 
-def _new_id(name: str, key: ApiKey | None, own: str) -> str:
+def _worker_id(name: str, key: ApiKey | None, own: str) -> str:
     """Return a new worker id. Its last part proves which key it belongs to, without naming the key."""
     return f"{name}-{own}-{_proof(own, key)}"
 

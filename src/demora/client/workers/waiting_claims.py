@@ -18,7 +18,7 @@ from ...system import notices
 
 _LISTENING = "listening for jobs of remote workers"
 PAUSE = 1.0  # seconds until a subscription that failed is tried again
-Kind = tuple[tuple[str, ...], tuple[str, ...]]  # the queues and the types of a worker
+Served = tuple[tuple[str, ...], tuple[str, ...]]  # the queues and the types of a worker
 
 
 class WaitingClaims:
@@ -26,16 +26,16 @@ class WaitingClaims:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._groups: dict[Kind, _Group] = {}
+        self._groups: dict[Served, _Group] = {}
         self._listening = ExitStack()
 
     @contextmanager
-    def claiming(self, kind: Kind) -> "Iterator[ClaimSubscription]":
+    def claiming(self, served: Served) -> "Iterator[ClaimSubscription]":
         """Subscribe a claim for the duration of the block. If the claim ends before it has used its wake-up, another claim
         of its group gets that."""
         if not self._groups:
             self._listen()
-        group = self._groups.setdefault(kind, _Group())
+        group = self._groups.setdefault(served, _Group())
         group.members += 1
         subscription = ClaimSubscription(group)
         try:
@@ -50,7 +50,7 @@ class WaitingClaims:
             group.members -= 1
             if not group.members:
                 group.close()
-                del self._groups[kind]
+                del self._groups[served]
             if not self._groups:
                 self._listening.close()
 

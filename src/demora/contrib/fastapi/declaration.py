@@ -20,6 +20,7 @@ from ...errors import BadHandler
 
 REQUEST, CHECK, AT_REQUEST = "demora_request", "demora_check", "demora_at_request_"
 SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})
+AnyFunction = Callable[..., Any]  # an endpoint or a dependency
 _MARK = "mark it AtRequest: Annotated[…, Depends(…), AtRequest]"
 
 
@@ -34,7 +35,7 @@ class StoredValue(NamedTuple):
     """The value of a dependency that ran in the request."""
 
     key: str
-    call: Callable[..., Any]
+    call: AnyFunction
     type: TypeAdapter[Any]
 
 
@@ -44,16 +45,14 @@ class Declaration:
     It may declare forms and files if there are `uploads`, where files are kept until the worker reads them.
     """
 
-    def __init__(
-        self, job_type: str, endpoint: Callable[..., Any], check: Callable[..., Any] | None, *, uploads: bool = False
-    ) -> None:
+    def __init__(self, job_type: str, endpoint: AnyFunction, check: AnyFunction | None, *, uploads: bool = False) -> None:
         self._job_type, self.endpoint, self.check, self._uploads = job_type, endpoint, check, uploads
         self.headers: set[str] = set()
         self.has_body = False  # whether the body belongs to the request that the worker sees
         self.takes_request = False  # so that it may read the body byte by byte
-        self._stored: dict[Callable[..., Any], StoredValue] = {}
-        self._shadows: dict[Callable[..., Any], Callable[..., Any]] = {}
-        self._depends: dict[Callable[..., Any], Any] = {}
+        self._stored: dict[AnyFunction, StoredValue] = {}
+        self._shadows: dict[AnyFunction, AnyFunction] = {}
+        self._depends: dict[AnyFunction, Any] = {}
         self._refuse_streams()
         own = self._in_request(endpoint)
         self.signature = inspect.Signature([*own, *self._further()])
@@ -71,7 +70,7 @@ class Declaration:
         for value in self._stored.values():
             yield _named(AT_REQUEST + value.key, self._depends[value.call])
 
-    def _in_request(self, call: Callable[..., Any]) -> list[inspect.Parameter]:
+    def _in_request(self, call: AnyFunction) -> list[inspect.Parameter]:
         """Return the parameters of a function as the request checks them: with a shadow for each of its dependencies."""
         own = get_dependant(path="/", call=call)
         self._refuse(own, call)
@@ -90,7 +89,7 @@ class Declaration:
                 found.append(_named(parameter.name, Annotated[None, Depends(self._shadow(sub.call))]))
         return found
 
-    def _shadow(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def _shadow(self, call: AnyFunction) -> AnyFunction:
         """Return a dependency with the parameters of another one, which FastAPI checks, and which does nothing."""
         if call not in self._shadows:
             parameters = self._in_request(call)
@@ -101,7 +100,7 @@ class Declaration:
             self._shadows[call] = shadow
         return self._shadows[call]
 
-    def _store(self, name: str, annotation: Any, call: Callable[..., Any]) -> None:
+    def _store(self, name: str, annotation: Any, call: AnyFunction) -> None:
         if call in self._stored:
             return
         taken = {value.key for value in self._stored.values()}
@@ -112,7 +111,7 @@ class Declaration:
             self._raise(f"the value of {_name(call)} cannot be stored as JSON: {problem.message.partition('. ')[0]}")
         self._depends[call] = annotation
 
-    def _refuse(self, own: Dependant, call: Callable[..., Any]) -> None:
+    def _refuse(self, own: Dependant, call: AnyFunction) -> None:
         """Refuse what cannot be stored, or is not there when the worker runs."""
         who = "it" if call is self.endpoint else _name(call)
         secrets = sorted(_header_names(own) & SECRET_HEADERS)
@@ -173,5 +172,5 @@ def _header_models(own: Dependant) -> Iterator[type[BaseModel]]:
                 yield choice
 
 
-def _name(call: Callable[..., Any]) -> str:
+def _name(call: AnyFunction) -> str:
     return f"its dependency {getattr(call, '__name__', type(call).__name__)}"

@@ -19,27 +19,26 @@ from ...core.job import Job
 from ...errors import BadHandler, DemoraError, JobNotFound, StoreError
 from ...handlers.context import current_run
 from ...handlers.registry import HandlerOptions
-from .declaration import AT_REQUEST, REQUEST, Declaration
+from .declaration import AT_REQUEST, REQUEST, AnyFunction, Declaration
 from .replay import Replay
 from .routes import JobStatus, accepted, come_with, ended, refused
 from .site import site_of
 from .stored_request import StoredRequest, store_request
 from .uploads import ORPHANED, SOON, Deletions, Uploads, UploadStore
 
-Endpoint = Callable[..., Any]
-Front = Callable[..., Coroutine[Any, Any, Response]]
+FrontFunction = Callable[..., Coroutine[Any, Any, Response]]
 
 
 def later(
     jobs: Demora,
     type: str,
     *,
-    check: Callable[..., Any] | None = None,
+    check: AnyFunction | None = None,
     headers: Iterable[str] = (),
     files: UploadStore | None = None,
     answer: Callable[[Job], Any] | None = None,
     **options: Unpack[HandlerOptions],
-) -> Callable[[Endpoint], Front]:
+) -> Callable[[AnyFunction], FrontFunction]:
     """Run an endpoint of FastAPI in a worker, as a job of this type. It stands below `@web.post(…)`.
 
     The request is checked as usual and stored, and the caller gets 202 with the job. `check` is a dependency that may refuse
@@ -52,7 +51,7 @@ def later(
     if options.get("process"):
         raise BadHandler(type, "an endpoint cannot run in a process of its own: leave process out")
 
-    def declare(endpoint: Endpoint) -> Front:
+    def declare(endpoint: AnyFunction) -> FrontFunction:
         declaration, site = Declaration(type, endpoint, check, uploads=files is not None), site_of(jobs)
         adding = _Adding(jobs, type) if files is None else _AddingFiles(jobs, type, files, options.get("queue"))
         front = _front(jobs, type, declaration, adding, {*headers}, answer)
@@ -77,7 +76,7 @@ def _front(
     adding: "_Adding",
     headers: set[str],
     answer: Callable[[Job], Any] | None,
-) -> Front:
+) -> FrontFunction:
     """Return what answers the request in place of the endpoint. FastAPI checks its parameters, and it stores the request."""
     site, kept = site_of(jobs), declaration.headers | headers
 

@@ -15,9 +15,9 @@ from fastapi.responses import JSONResponse
 from starlette.routing import Mount
 
 from ...errors import BadHandler
+from .declaration import AnyFunction
 from .routes import JobStatus
 
-Call = Callable[..., Any]
 _COPIED = (
     "response_model_include",
     "response_model_exclude",
@@ -45,12 +45,12 @@ class PublicRoute:
     def agrees(self, other: "PublicRoute") -> bool:
         return (self.arguments, self._sharing) == (other.arguments, other._sharing)
 
-    def shadows(self) -> list[Call]:
+    def shadows(self) -> list[AnyFunction]:
         """Return functions with the parameters of the dependencies that share the body."""
         return [_shadow(call) for call in self._sharing]
 
 
-def public_route(job_type: str, front: Call, web: FastAPI) -> PublicRoute | None:
+def public_route(job_type: str, front: AnyFunction, web: FastAPI) -> PublicRoute | None:
     """Return the route of an endpoint, None if the web application has none.
 
     `BadHandler` if it has several that differ, since a stored request does not say which of them it came through, or if the
@@ -76,7 +76,7 @@ def _routes_of(routes: Sequence[Any]) -> Iterator[Any]:
             yield route
 
 
-def _calls_front(route: Any, front: Call) -> bool:
+def _calls_front(route: Any, front: AnyFunction) -> bool:
     """Return whether the route calls the front of an endpoint, perhaps inside other decorators."""
     call = route.endpoint
     while call is not None and call is not front:
@@ -84,7 +84,7 @@ def _calls_front(route: Any, front: Call) -> bool:
     return call is front
 
 
-def _calls(dependencies: Sequence[params.Depends]) -> Iterator[Call]:
+def _calls(dependencies: Sequence[params.Depends]) -> Iterator[AnyFunction]:
     return (depends.dependency for depends in dependencies if depends.dependency is not None)
 
 
@@ -92,7 +92,7 @@ def _takes_body(dependant: Dependant) -> bool:
     return bool(dependant.body_params) or any(map(_takes_body, dependant.dependencies))
 
 
-def _shadow(call: Call) -> Call:
+def _shadow(call: AnyFunction) -> AnyFunction:
     async def shadow(**ran: Any) -> None: ...
 
     own = get_typed_signature(call).parameters.values()

@@ -6,7 +6,7 @@ endpoints find what it prepared.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,25 +17,24 @@ from starlette.types import ASGIApp, Message, Scope
 
 from ...errors import BadHandler
 from ...handlers.control import Fail, Retry
-from .declaration import Declaration, StoredValue
+from .declaration import AnyFunction, Declaration, StoredValue
 from .public_route import PublicRoute, public_route
 from .site import Site
 from .stored_request import VALUES, StoredRequest
 from .uploads import Uploads
 
-Call = Callable[..., Any]
 _UNDECODED = "the endpoint answered with {}, but the result of a job is JSON"
 
 
 class Replay:
     """Replays the stored requests of one endpoint, whose routes call its `front`."""
 
-    def __init__(self, site: Site, job_type: str, declaration: Declaration, front: Call) -> None:
+    def __init__(self, site: Site, job_type: str, declaration: Declaration, front: AnyFunction) -> None:
         self._site, self._job_type, self._declaration, self._front = site, job_type, declaration, front
         self._web: FastAPI | None = None  # whose twins these are
         self._public: PublicRoute | None = None
         self._twins: dict[frozenset[str], _Private] = {}
-        self._ran_in_request: dict[Call, Call] = {value.call: _giving(value) for value in declaration.stored}
+        self._ran_in_request: dict[AnyFunction, AnyFunction] = {value.call: _giving(value) for value in declaration.stored}
         if declaration.check is not None:
             self._ran_in_request[declaration.check] = _nothing
 
@@ -89,7 +88,7 @@ class _Private(NamedTuple):
 
     web: FastAPI
     app: ASGIApp
-    ran_in_request: dict[Call, Call]
+    ran_in_request: dict[AnyFunction, AnyFunction]
 
 
 class _Twin(APIRoute):
@@ -102,7 +101,7 @@ class _Twin(APIRoute):
         await self.app(scope, receive, send)
 
 
-def _giving(value: StoredValue) -> Call:
+def _giving(value: StoredValue) -> AnyFunction:
     """Return a dependency that gives a stored value."""
 
     async def give(request: Request) -> Any:

@@ -14,13 +14,13 @@ from ...core.access import Scope
 from ...core.action import QUEUE, TYPE, Action
 from ...core.filters import JobFilter
 from ...core.job import Job, Priority
-from ...core.spans import ZERO, span
+from ...core.spans import ZERO, plural, span
 from ...core.states import ENDED, RETRYABLE, WAITING, Status
 from ...core.workers import WorkerRecord, serves
 from ...errors import DemoraError, Invalid
 from ...store.jobs import Count
 from ...system import notices
-from ..drawing import plural, state_of
+from ..drawing import state_of
 from ..reading import is_live, read_workers
 from ..search import Search, names_status, read_search, search_text
 from ..times import read_time

@@ -34,7 +34,7 @@ TAGGED = 200  # jobs whose tags it completes
 MOST_DRAWN = 2000  # rows that are kept as they were drawn, about 2 kB each
 
 
-class Row(msgspec.Struct, frozen=True):
+class JobRow(msgspec.Struct, frozen=True):
     """A job in the list: its state, and why it is in that state."""
 
     job: Job
@@ -59,11 +59,11 @@ class Cells(msgspec.Struct, frozen=True):
     at: datetime
 
 
-def row_of(job: Job, why: Why) -> Row:
-    return Row(job, state_of(job.status.name, why.reason), in_short(job, why), why.sentence)
+def row_of(job: Job, why: Why) -> JobRow:
+    return JobRow(job, state_of(job.status.name, why.reason), in_short(job, why), why.sentence)
 
 
-def cells_of(row: Row, sort: Sort) -> Cells:
+def cells_of(row: JobRow, sort: Sort) -> Cells:
     job = row.job
     at = job.completed_at if sort is Sort.ENDED and job.completed_at else job.created_at
     progress = job.progress if row.state == "running" else None
@@ -84,7 +84,7 @@ async def show_jobs(visit: Visit) -> View:
         search = read_search(text, visit.now)
     except Invalid as invalid:
         search, problem = Search(text), invalid.reason
-    rows, after, more = list[Row](), visit.query.get("after") or None, None
+    rows, after, more = list[JobRow](), visit.query.get("after") or None, None
     kept = [one for one in visit.query.get("rows", "").split(",") if one][:PER_PAGE]
     sorts = sorts_of(search.filter)
     sort = next((one for one in sorts if one.value == visit.query.get("sort")), sorts[0])
@@ -126,7 +126,7 @@ def _drawn(visit: Visit, cells: Cells) -> Markup:
     return draw_row(cells, visit.base, selectable=visit.may("operate"))
 
 
-async def _explained(visit: Visit, ids: Sequence[str]) -> list[Row]:
+async def _explained(visit: Visit, ids: Sequence[str]) -> list[JobRow]:
     if not ids:
         return []
     found = await visit.shared.get(f"why {','.join(ids)}", 1.0, lambda: visit.client.why_many(ids))

@@ -30,7 +30,7 @@ from ..reading import (
     read_workers,
 )
 from ..visit import Acted, Route, View, Visit, address, whole_number
-from .jobs import Row, row_of
+from .jobs import JobRow, row_of
 
 MOST_DRAWN = 250  # rows of queues that are kept, for each of four kinds of visitors
 MOST_JOBS = 12  # jobs that the page of a queue lists
@@ -151,10 +151,10 @@ async def _flow(visit: Visit, queue: str, span: str) -> dict[str, Any]:
     return await visit.read_soon(f"flow {span} of {queue}", FLOW_READ_EVERY[span], read) or drawn_flow(None)
 
 
-async def _next_jobs(visit: Visit, queue: str) -> list[Row]:
+async def _next_jobs(visit: Visit, queue: str) -> list[JobRow]:
     """Return the jobs of a queue that are due next; if none waits, those that were added last."""
 
-    async def read() -> list[Row]:
+    async def read() -> list[JobRow]:
         found = await visit.client.find(queue=queue, status=tuple(WAITING), limit=MOST_JOBS, fields=(), within=SEARCH_LIMIT)
         page = found if found.jobs else await visit.client.find(queue=queue, limit=MOST_JOBS, fields=(), within=SEARCH_LIMIT)
         ids = [job.id for job in page.jobs]

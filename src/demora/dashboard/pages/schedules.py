@@ -9,11 +9,11 @@ import msgspec
 
 from ...core.access import Scope
 from ...core.schedules.schedule import fire_times_between, say_schedule, why_unreadable
-from ...core.spans import say
+from ...core.spans import plural, say
 from ...errors import DemoraError, Invalid
 from ...store.schedules import StoredSchedule
 from ...system import notices
-from ..drawing import clip, plural, state_of
+from ..drawing import clip, state_of
 from ..visit import Acted, Route, View, Visit
 
 MOST = 200  # schedules on the page

@@ -11,11 +11,11 @@ from ...core.access import Scope
 from ...core.dsn import without_secrets
 from ...core.job import Job
 from ...core.outbound.webhook import QUEUE as WEBHOOKS
+from ...core.spans import plural
 from ...core.states import Status
 from ...errors import DemoraError, SearchTooSlow, TooManySearches
 from ...store.diagnostics import Size
 from ...system import notices
-from ..drawing import plural
 from ..reading import is_live, read_activity, read_running, read_workers
 from ..visit import Acted, Route, View, Visit
 

@@ -86,5 +86,5 @@ def _fire_time(row: Row) -> FireFacts:
 
 
 def _key(row: Row) -> KeyFacts:
-    scope, key, id, created_at, expires_at = row
-    return KeyFacts(scope, key, str(id), created_at, expires_at)
+    namespace, key, id, created_at, expires_at = row
+    return KeyFacts(namespace, key, str(id), created_at, expires_at)

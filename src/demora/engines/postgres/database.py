@@ -11,7 +11,7 @@ from ..options import PostgresOptions
 from ..sql.searching import AT_ONCE, SearchTurns
 from .connection import connections, migrating
 from .connection.connections import Identity, LazyPool, Pool, Session
-from .connection.transactions import Call, Once, Writes
+from .connection.transactions import Once, SessionCall, Writes
 from .notifier import Notifier
 
 K = TypeVar("K")
@@ -87,37 +87,37 @@ class Database:
         """The time of the clock that tests pass, else None."""
         return None if self.clock is None else self.clock.wall_us()
 
-    async def write(self, call: Call[T]) -> T:
+    async def write(self, call: SessionCall[T]) -> T:
         """Run a write to its end, also if the caller is cancelled meanwhile."""
         self.opened()
         return await self.writes.run(call)
 
-    async def write_once(self, call: Call[T]) -> T:
+    async def write_once(self, call: SessionCall[T]) -> T:
         """Run a write in one transaction. After a lost answer it answers as the first try did, if that was committed."""
         return await self.write(Once(call))
 
-    async def write_here(self, call: Call[T]) -> T:
+    async def write_here(self, call: SessionCall[T]) -> T:
         """Run a write in the caller's task. If that is cancelled, the store waits for no answer."""
         self.opened()
         return await self.writes.run_here(call)
 
-    async def read(self, call: Call[T]) -> T:
+    async def read(self, call: SessionCall[T]) -> T:
         """Run a read, and run it again if the connection breaks meanwhile."""
         await self.notifier.ready()
         return await self._read_in(self.opened(), call)
 
-    async def read_quickly(self, call: Call[T]) -> T:
+    async def read_quickly(self, call: SessionCall[T]) -> T:
         """Run a read that takes milliseconds; it waits for no other call."""
         return await self._read_in(await _opened(self._quick), call)
 
-    async def search(self, call: Call[T], within: timedelta | None) -> T:
+    async def search(self, call: SessionCall[T], within: timedelta | None) -> T:
         """Run a read that may take long; no other call waits for it."""
         self.opened()
         await self.notifier.ready()
         async with self._turns.turn(within):
             return await self._read_in(await _opened(self._searches), call, within)
 
-    async def _read_in(self, pool: Pool, call: Call[T], within: timedelta | None = None) -> T:
+    async def _read_in(self, pool: Pool, call: SessionCall[T], within: timedelta | None = None) -> T:
         for left in reversed(range(READS)):
             self.opened()
             try:

@@ -1,4 +1,5 @@
-"""Reads events on PostgreSQL. A position is a snapshot: the transactions that had ended when it was taken."""
+"""Reads on PostgreSQL what events are made of. A position is a snapshot: the transactions that had ended when it was
+taken."""
 
 import asyncio
 import re

@@ -9,7 +9,19 @@ from ...core.job import PARKED
 from ...core.spans import span_ms
 from ...core.states import Status
 from ...store.jobs import ClaimRequest
-from ...store.line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Place, RowPlace, Walked, arranged
+from ...store.line_feed import (
+    Arrangement,
+    ClaimedByIds,
+    Cursor,
+    Entry,
+    LineRecord,
+    Move,
+    Moved,
+    Place,
+    RowPlace,
+    Walked,
+    arranged,
+)
 from ..sql import columns
 from . import rows
 from .connection.connections import Session
@@ -42,9 +54,9 @@ class PostgresLineFeed:
     async def bump(self, expected: int, *, above: int, run: str) -> LineRecord:
         return await self._database.write(lambda session: bump(session, expected, above, run))
 
-    async def draw(self, request: ClaimRequest, entries: Sequence[Entry]) -> Drawn:
+    async def claim_by_ids(self, request: ClaimRequest, entries: Sequence[Entry]) -> ClaimedByIds:
         numbered = runs.numbered(request)
-        return await self._database.write_here(lambda session: runs.draw(session, numbered, entries))
+        return await self._database.write_here(lambda session: runs.claim_by_ids(session, numbered, entries))
 
     async def row_places(self, ids: Sequence[str]) -> list[RowPlace]:
         return await self._database.read(lambda session: row_places(session, ids))

@@ -26,7 +26,7 @@ SAFETY = 5.0  # seconds after which a waiter returns without a notification
 DEAF_LOOK = 0.25  # the same while no notification can reach this process
 BREATH = 0.002  # seconds between two NOTIFY statements
 PAUSE = 1.0  # seconds before a lost connection is opened again
-ANSWER = 5.0  # seconds that the server may take to say the time
+ANSWER = 5.0  # seconds that the server may take to answer with its time
 
 _COMMIT = ""  # the sender of a notification at the commit of a caller's own transaction
 _LOOKS = f"idle workers look every {DEAF_LOOK * 1000:.0f} ms"

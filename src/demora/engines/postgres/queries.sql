@@ -87,7 +87,8 @@ select pg_advisory_xact_lock(hashtext(:what::text))
 greatest(coalesce(at, wall + delay, wall), wall)
 
 -- name: take_keys
--- Take keys that are new or have expired; the others stay locked until the end of the transaction.
+-- Take keys that are new or have expired; the others stay locked until the end of the transaction. The column `scope` has the
+-- namespace of a key.
 with {clock}
 insert into demora.idempotency_keys (scope, key, request_hash, job_id, created_at, scheduled_at, expires_at)
 select scope, key, request_hash, id, wall, {due_time}, wall + kept
@@ -452,7 +453,7 @@ found as materialized (
 ),
 {parking}
 
--- name: park_drawn
+-- name: park_by_ids
 -- Park those of these jobs that are due and not of these types.
 with {clock},
 found as materialized (
@@ -2147,7 +2148,7 @@ with locked as (select name from demora.meta where name = 'line_epoch' and value
 update demora.meta set value = case name when 'line_epoch' then :epoch::text else :run::text end
 where name in ('line_epoch', 'line_run') and exists (select from locked)
 
--- name: draw
+-- name: claim_by_ids
 -- Lease the jobs that a line handed out, if they still wait in that queue and are due; locked rows are skipped.
 with recursive {clock},
 parked_head as (

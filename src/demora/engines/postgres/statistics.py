@@ -9,7 +9,7 @@ from ...core.spans import from_ms, span_ms, to_ms
 from ...core.statistics import (
     MOST_PAIRS,
     WINDOW_MS,
-    Counts,
+    BinCounts,
     Key,
     Name,
     Stretch,
@@ -94,7 +94,7 @@ def _live(row: rows.Row) -> tuple[Key, Tally]:
     return Key(queue, type, at, WINDOW_MS), tally
 
 
-def _counts(counts: Sequence[int] | None) -> Counts:
+def _counts(counts: Sequence[int] | None) -> BinCounts:
     return {number: count for number, count in enumerate(counts or ()) if count}
 
 

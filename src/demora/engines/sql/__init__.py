@@ -1,2 +1,2 @@
-"""What both engines share: named queries, columns, the rules of an add, paces, schedules, statistics, migration steps and
-searches."""
+"""What both engines share: named queries, columns, the rules of an add, leases, paces, retention, schedules, events,
+statistics, migration steps and searches."""

@@ -1,4 +1,4 @@
-"""Choices that both engines make alike."""
+"""Limits that both engines share."""
 
 from ...store.jobs import Topic
 

@@ -7,7 +7,7 @@ from ...core.spans import span_ms
 from ...core.states import Status
 from . import columns
 
-Kind = tuple[str, int, int]  # queue, status and oldest end of some ended jobs: a row of the block `ended_kinds`
+EndedKind = tuple[str, int, int]  # queue, status and oldest end of some ended jobs: a row of the block `ended_kinds`
 OVERDUE = 0  # milliseconds: a time before all others, for jobs that are over their limits now
 
 
@@ -18,14 +18,14 @@ class RetentionLimits:
         self._general = general
         self._own = {queue: columns.retention(text).over(general) for queue, text in own}
 
-    def of(self, kinds: Iterable[Kind]) -> Iterator[tuple[str, Status, Keep]]:
+    def of(self, kinds: Iterable[EndedKind]) -> Iterator[tuple[str, Status, Keep]]:
         """Return the queues and statuses of which not all ended jobs are kept, with their limits."""
         for queue, number, _ in kinds:
             keep = self._keep(queue, number)
             if keep is not None and keep != Keep():
                 yield queue, Status(number), keep
 
-    def over_at(self, kinds: Iterable[Kind]) -> list[int]:
+    def over_at(self, kinds: Iterable[EndedKind]) -> list[int]:
         """Return when the oldest job of each queue and status is over its age, in milliseconds."""
         limited = ((oldest, self._keep(queue, number)) for queue, number, oldest in kinds)
         return [oldest + span_ms(keep.age) for oldest, keep in limited if keep is not None and keep.age is not None]

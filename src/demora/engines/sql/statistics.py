@@ -34,8 +34,8 @@ def merged_window(row: Iterable[Any]) -> tuple[Key, Tally]:
 def hand_over(windows: Iterable[tuple[Key, Tally]], taking: Taking) -> bool:
     """Hand windows to `taking`, and return whether it needs more.
 
-    A thread that computes gives up the interpreter only every 5 ms, and a request passes between threads many times. So it
-    gives it up by itself every half millisecond or so.
+    A thread that computes lets other threads run only every 5 ms, and a request passes between threads many times. So this
+    one yields to them about every half millisecond.
     """
     for number, (key, tally) in enumerate(windows):
         if number % TURN == 0:

@@ -33,7 +33,7 @@ class Block(NamedTuple):
         return made[1] if made else "rows"
 
 
-class Step(NamedTuple):
+class SchemaStep(NamedTuple):
     """One numbered file of a schema."""
 
     number: int
@@ -49,12 +49,12 @@ class Step(NamedTuple):
         return [Block(part, part.startswith(_REPEAT)) for part in parts if not _is_comment(part)]
 
 
-def in_order(files: Iterable[tuple[str, str]]) -> list[Step]:
+def in_order(files: Iterable[tuple[str, str]]) -> list[SchemaStep]:
     """The steps, from the names and texts of their files."""
-    return sorted(Step(int(name.split("_")[0]), text) for name, text in files)
+    return sorted(SchemaStep(int(name.split("_")[0]), text) for name, text in files)
 
 
-def refuse_newer(version: int, oldest: int | None, steps: Sequence[Step]) -> None:
+def refuse_newer(version: int, oldest: int | None, steps: Sequence[SchemaStep]) -> None:
     """Raise `SchemaTooNew` if this demora may not use the schema `version`. A demora may if it knows the steps up to
     `oldest`; without that record it must know all of them."""
     known = steps[-1].number

@@ -113,5 +113,5 @@ def _fire_time(row: rows.Row) -> FireFacts:
 
 
 def _key(row: rows.Row) -> KeyFacts:
-    scope, key, id, created_at, expires_at = row
-    return KeyFacts(scope, key, rows.id_text(id), created_at, expires_at)
+    namespace, key, id, created_at, expires_at = row
+    return KeyFacts(namespace, key, rows.id_text(id), created_at, expires_at)

@@ -1,4 +1,4 @@
-"""Reads events on SQLite. A position is the number of the last write that settled jobs."""
+"""Reads on SQLite what events are made of. A position is the number of the last write that settled jobs."""
 
 from ...core.spans import from_ms
 from ...store.events import NewJobs, QueueSigns, RunningJobs, SettledCursor, SettledJobs

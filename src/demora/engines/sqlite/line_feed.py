@@ -10,7 +10,19 @@ from ...core.pace import EVERY_QUEUE
 from ...core.spans import span_ms
 from ...core.states import Status
 from ...store.jobs import ClaimRequest
-from ...store.line_feed import Arrangement, Cursor, Drawn, Entry, LineRecord, Move, Moved, Place, RowPlace, Walked, arranged
+from ...store.line_feed import (
+    Arrangement,
+    ClaimedByIds,
+    Cursor,
+    Entry,
+    LineRecord,
+    Move,
+    Moved,
+    Place,
+    RowPlace,
+    Walked,
+    arranged,
+)
 from ..sql import columns
 from ..sql.paces import pace_of
 from . import rows
@@ -43,8 +55,8 @@ class SqliteLineFeed:
     async def bump(self, expected: int, *, above: int, run: str) -> LineRecord:
         return await self._database.write(lambda tx: bump(tx, expected, above, run))
 
-    async def draw(self, request: ClaimRequest, entries: Sequence[Entry]) -> Drawn:
-        return await self._database.write(lambda tx: runs.draw(tx, request, entries), len(entries))
+    async def claim_by_ids(self, request: ClaimRequest, entries: Sequence[Entry]) -> ClaimedByIds:
+        return await self._database.write(lambda tx: runs.claim_by_ids(tx, request, entries), len(entries))
 
     async def row_places(self, ids: Sequence[str]) -> list[RowPlace]:
         return await self._database.read(lambda tx: row_places(tx, ids), len(ids))

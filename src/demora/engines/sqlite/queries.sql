@@ -30,6 +30,7 @@ delete from workers
 delete from schedulers
 
 -- name: key_taken
+-- The column `scope` has the namespace of a key.
 select job_id, request_hash, created_at, scheduled_at from idempotency_keys
 where scope = ? and key = ? and expires_at > ?
 
@@ -1268,7 +1269,7 @@ insert or ignore into meta (name, value) values ('line_database', ?), ('line_epo
 update meta set value = case name when 'line_epoch' then ?1 when 'line_run' then ?2 end
 where name in ('line_epoch', 'line_run')
 
--- name: drawable
+-- name: claimable
 -- The jobs of these that wait in the given queue and are due.
 select jobs.rowid, jobs.queue, lane from json_each(?1) as request
 cross join jobs on jobs.id = unhex(request.value ->> 0)

@@ -30,7 +30,7 @@ def note_boot(tx: Transaction, boot_id: str) -> None:
 
 
 def touch(tx: Transaction) -> None:
-    """Write a row that means nothing, to find out whether writes succeed."""
+    """Write a row without a meaning, to find out whether writes succeed."""
     tx.db.execute(SQL["touch"], (str(tx.wall_us),))
 
 

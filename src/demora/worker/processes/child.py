@@ -23,7 +23,7 @@ from types import FrameType
 from typing import Any
 
 from ...core.payload import pack
-from ...core.verdict import GaveUp, Raised, Snoozed, Succeeded
+from ...core.verdict import Cancelled, Raised, Snoozed, Succeeded
 from ...handlers import context
 from ...handlers.context import Context, stamp_records
 from ...handlers.control import Fail, Retry
@@ -32,13 +32,13 @@ from ...store.jobs import Report
 from ...system import error_texts
 from ..run import CANCELLED_WITHIN, failed
 from . import location
-from .wire import Began, Closed, End, Hello, Pipe, Relay, RunEnded, Said, Work
+from .messages import Began, Closed, End, Hello, Pipe, Relay, RunEnded, Said, Work
 
 PAUSE = 0.1  # seconds between reports at least
 _OOM_SCORE_ADJ = "300"  # Linux kills processes with a high score first when memory runs out
 _PR_SET_PDEATHSIG = 1
 
-Outcome = Succeeded | Raised | Snoozed | GaveUp
+ProcessOutcome = Succeeded | Raised | Snoozed | Cancelled
 
 
 def main(fd: int) -> None:
@@ -107,7 +107,7 @@ class HandlerLoop:
                         self._pipe.send(Said(ctx.report()))
             time.sleep(PAUSE)
 
-    def _run(self, work: Work, ctx: "ProcessContext") -> tuple[Outcome | None, bool]:
+    def _run(self, work: Work, ctx: "ProcessContext") -> tuple[ProcessOutcome | None, bool]:
         """Return the outcome, and whether the handler raised `Retry` or `Fail`."""
         context.enter(ctx)
         permanent: tuple[type[BaseException], ...] = ()

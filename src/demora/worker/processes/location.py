@@ -84,7 +84,8 @@ def keep_workers_out() -> None:
 
 
 def expect_worker() -> None:
-    """Raise `WrongProcess` in a process that only calls handlers: a script that starts a worker would do so endlessly."""
+    """Raise `WrongProcess` in a process that only calls handlers. Otherwise a script that starts a worker would start
+    processes without end."""
     if not _workers_allowed:
         raise WrongProcess
 

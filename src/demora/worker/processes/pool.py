@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...core.payload import unpack
-from ...core.verdict import GaveUp, Raised, Snoozed, Succeeded
+from ...core.verdict import Cancelled, Raised, Snoozed, Succeeded
 from ...errors import ProcessDied, RaisedInProcess
 from ...handlers.context import Context
 from ...handlers.control import Cancel, Fail, Retry, Snooze
@@ -19,7 +19,7 @@ from ...system.child_process import ChildProcess
 from ...system.seams import Seams
 from ..application import Application
 from .location import AppLocation, import_path_of, location_of
-from .wire import HEAD, MOST_BYTES, Began, End, Hello, Logged, RunEnded, Said, ToProcess, Work, frame, from_process
+from .messages import HEAD, MOST_BYTES, Began, End, Hello, Logged, RunEnded, Said, ToProcess, Work, frame, from_process
 
 if TYPE_CHECKING:
     from ..run import Run
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 START_UP = 60.0  # seconds that a process has to import the application
 EXIT_WAIT = 1.0  # seconds between the end of a pipe and the exit of its process, in either order
-LAST_CALL = 5.0  # seconds that `close` waits for killed processes
+GONE_WITHIN = 5.0  # seconds that `close` waits for killed processes
 
 
 class Processes:
@@ -58,7 +58,7 @@ class Processes:
             self._began(run)
             ended = await _until_ended(process, run)
         finally:
-            self._release(process)
+            self._put_back(process)
         return _replay(ended)
 
     async def close(self) -> None:
@@ -67,7 +67,7 @@ class Processes:
         for process in self._alive:
             process.kill()
         if gone := [process.gone for process in self._alive]:
-            await asyncio.wait(gone, timeout=LAST_CALL)
+            await asyncio.wait(gone, timeout=GONE_WITHIN)
 
     async def _begin(self, run: "Run", handler: Handler) -> "Process":
         """Return a process that is calling the handler. An idle process that has died is replaced: it called nothing."""
@@ -79,7 +79,7 @@ class Processes:
                 if await process.begin(run.ctx, work, START_UP):
                     return process
             except BaseException:
-                self._release(process)
+                self._put_back(process)
                 raise
             process.kill()
             if fresh:
@@ -98,7 +98,7 @@ class Processes:
         process.send(hello)
         return process
 
-    def _release(self, process: "Process") -> None:
+    def _put_back(self, process: "Process") -> None:
         """Keep a process that has ended its run for the next job; kill one that has not."""
         if isinstance(process.answer, RunEnded) and process in self._alive:
             self._idle.append(process)
@@ -132,7 +132,7 @@ def _replay(ended: RunEnded) -> Any:
             return unpack(result)
         case Snoozed(delay):
             raise Snooze(delay)
-        case GaveUp(reason):
+        case Cancelled(reason):
             raise Cancel(reason)
         case Raised() as raised:
             raise _signal(raised) if ended.signal else _error(raised)

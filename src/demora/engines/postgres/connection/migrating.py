@@ -14,7 +14,7 @@ from ....errors import SchemaTooNew, StoreError, StoreUnreachable
 from ....system import crash, notices
 from ...options import PostgresOptions
 from ...sql import steps
-from ...sql.steps import Block, Step
+from ...sql.steps import Block, SchemaStep
 from .connections import DRIVER, PACKAGE, connected, in_schema, is_lost, script, version_of
 
 POLL = 0.2  # seconds between two looks at a lock or at an index that is being built
@@ -22,7 +22,7 @@ LOCK_WAIT = "2s"  # for a table: calls of other processes queue up behind a stat
 _CONCURRENTLY = re.compile(r"create (?:unique )?index concurrently (\w+)")
 
 
-async def migrate(url: str, options: PostgresOptions, known: Sequence[Step] | None = None) -> None:
+async def migrate(url: str, options: PostgresOptions, known: Sequence[SchemaStep] | None = None) -> None:
     """Apply the steps of the schema that this database has not seen. One process does it at a time; the others wait. Raises
     `StoreUnreachable` if the connection breaks: the next call continues."""
     schema, known = options.schema, known or schema_steps(options.schema)
@@ -72,7 +72,7 @@ def newest() -> int:
 
 
 @cache
-def schema_steps(schema: str) -> list[Step]:
+def schema_steps(schema: str) -> list[SchemaStep]:
     names = [file.name for file in (files(PACKAGE) / "schema").iterdir() if file.name.endswith(".sql")]
     return steps.in_order((name, script(f"schema/{name}", schema)) for name in names)
 
@@ -97,7 +97,7 @@ async def _alone(url: str, schema: str) -> AsyncIterator[Any]:
             await asyncio.sleep(POLL)
 
 
-async def _apply(connection: Any, schema: str, step: Step, *, shown: bool) -> None:
+async def _apply(connection: Any, schema: str, step: SchemaStep, *, shown: bool) -> None:
     """Apply a step in one transaction. A new database gets its online steps in this way too."""
     while True:
         try:
@@ -120,7 +120,7 @@ async def _apply(connection: Any, schema: str, step: Step, *, shown: bool) -> No
             await asyncio.sleep(POLL)
 
 
-async def _apply_online(connection: Any, schema: str, step: Step, guard: Any) -> None:
+async def _apply_online(connection: Any, schema: str, step: SchemaStep, guard: Any) -> None:
     """Apply a step block by block, from the first block that is not done."""
     blocks, shown = step.blocks, None
     while await version_of(connection, schema) < step.number:
@@ -183,13 +183,13 @@ async def _rows(guard: Any, sql: str, *values: str) -> list[Any]:
     return rows
 
 
-async def _refuse_newer(connection: Any, schema: str, known: Sequence[Step]) -> None:
+async def _refuse_newer(connection: Any, schema: str, known: Sequence[SchemaStep]) -> None:
     version = await version_of(connection, schema)
     if version > known[-1].number:
         steps.refuse_newer(version, await _kept(connection, schema, "oldest"), known)
 
 
-async def _finish(connection: Any, schema: str, step: Step, oldest: int) -> None:
+async def _finish(connection: Any, schema: str, step: SchemaStep, oldest: int) -> None:
     await connection.execute(in_schema("update demora.meta set value = $1 where name = 'version'", schema), str(step.number))
     await _keep(connection, schema, "oldest", oldest)
     await _keep(connection, schema, "blocks", 0)

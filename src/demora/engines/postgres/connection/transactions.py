@@ -20,7 +20,7 @@ from . import connections
 from .connections import Pool, Session
 
 T = TypeVar("T")
-Call = Callable[[Session], Awaitable[T]]
+SessionCall = Callable[[Session], Awaitable[T]]
 
 RECHECK_LIMIT = 15.0  # seconds to keep trying to find out whether a write was committed
 PAUSE = 0.1  # seconds between two tries to reach the server
@@ -36,13 +36,13 @@ class Writes:
         self._under_way: set[asyncio.Future[Any]] = set()
         self._closed = False
 
-    def run(self, call: Call[T]) -> "asyncio.Future[T]":
+    def run(self, call: SessionCall[T]) -> "asyncio.Future[T]":
         """Run a call in a task of its own. Cancelling the awaiting task does not cancel the call."""
         if self._closed:
             raise StoreClosed
         return asyncio.shield(self.start(self.finish(call)))
 
-    async def run_here(self, call: Call[T]) -> T:
+    async def run_here(self, call: SessionCall[T]) -> T:
         """Run a call in the caller's task: handing it to another task would take a good part of the time of a claim."""
         with self.under_way():
             return await self.finish(call)
@@ -65,14 +65,14 @@ class Writes:
             self._under_way.discard(done)
             done.set_result(None)
 
-    async def finish(self, call: Call[T], *, again: bool = False) -> T:
+    async def finish(self, call: SessionCall[T], *, again: bool = False) -> T:
         """Run a call until its outcome is known, and return its answer. Raises the store's own errors."""
         answer, session = await self._outcome(call, again=again)
         crash.at("batch.committed")
         await self._after_commit(session)
         return answer
 
-    async def _outcome(self, call: Call[T], *, again: bool) -> tuple[T, Session]:
+    async def _outcome(self, call: SessionCall[T], *, again: bool) -> tuple[T, Session]:
         lost: _Lost | None = None
         problem: Exception = StoreClosed()
         for _ in range(TRIES):
@@ -95,7 +95,7 @@ class Writes:
         while self._under_way:
             await asyncio.wait(self._under_way)
 
-    async def _once(self, call: Call[T], *, again: bool) -> tuple[T, Session]:
+    async def _once(self, call: SessionCall[T], *, again: bool) -> tuple[T, Session]:
         async with self.pool.session() as session:
             session.again = again
             try:
@@ -147,7 +147,7 @@ class Once(Generic[T]):
     breaks during the commit, the second try asks the server whether the first was committed. So it never mistakes the write
     of another caller for its own."""
 
-    def __init__(self, call: Call[T]) -> None:
+    def __init__(self, call: SessionCall[T]) -> None:
         self._call = call
         self._first: _First[T] | None = None
 
@@ -194,7 +194,7 @@ A = TypeVar("A")  # the answer to it
 MOST = 1000  # requests to one statement, unless one caller has more
 
 
-class _Ask(Generic[W, A]):
+class _Pending(Generic[W, A]):
     """The requests of one caller, and the future of their answers."""
 
     __slots__ = ("again", "future", "requests")
@@ -223,7 +223,7 @@ class Gathering(Generic[W, A]):
         key: Callable[[W], Hashable] | None = None,
     ) -> None:
         self._writes, self._call, self._key = writes, call, key
-        self._waiting: list[_Ask[W, A]] = []
+        self._waiting: list[_Pending[W, A]] = []
         self._working = False
         self._closed = False
 
@@ -232,9 +232,9 @@ class Gathering(Generic[W, A]):
             raise StoreClosed
         if not self._working:
             return await self._ask_alone(requests)
-        asked: _Ask[W, A] = _Ask(requests, asyncio.get_running_loop().create_future())
-        self._waiting.append(asked)
-        return await asked.future
+        pending: _Pending[W, A] = _Pending(requests, asyncio.get_running_loop().create_future())
+        self._waiting.append(pending)
+        return await pending.future
 
     async def _ask_alone(self, requests: Sequence[W]) -> list[A]:
         """Run a statement in the caller's task. If that is cancelled meanwhile, the requests are run again without it."""
@@ -244,7 +244,7 @@ class Gathering(Generic[W, A]):
                 return await self._finish(requests)
         except asyncio.CancelledError:
             unread = asyncio.get_running_loop().create_future()
-            self._waiting.insert(0, _Ask(requests, unread, again=True))
+            self._waiting.insert(0, _Pending(requests, unread, again=True))
             raise
         finally:
             self._working = False
@@ -263,7 +263,7 @@ class Gathering(Generic[W, A]):
             await self._run(self._take())
         self._working = False
 
-    def _take(self) -> list[_Ask[W, A]]:
+    def _take(self) -> list[_Pending[W, A]]:
         """Take the next requests that fit into one statement."""
         taken, count, keys = [self._waiting.pop(0)], 0, set[Any]()
         self._fits(taken[0], keys)
@@ -273,28 +273,28 @@ class Gathering(Generic[W, A]):
             count += len(taken[-1].requests)
         return taken
 
-    def _fits(self, asked: _Ask[W, A], keys: set[Any]) -> bool:
+    def _fits(self, pending: _Pending[W, A], keys: set[Any]) -> bool:
         if self._key is None:
             return True
-        own = {self._key(request) for request in asked.requests}
+        own = {self._key(request) for request in pending.requests}
         if own & keys:
             return False
         keys |= own
         return True
 
-    async def _run(self, together: Sequence[_Ask[W, A]]) -> None:
-        requests = [request for asked in together for request in asked.requests]
+    async def _run(self, together: Sequence[_Pending[W, A]]) -> None:
+        requests = [request for pending in together for request in pending.requests]
         try:
             answers = iter(await self._finish(requests, again=together[0].again))
         except Exception as problem:
             await self._run_alone(together, problem)
         else:
-            for asked in together:
-                asked.answer([next(answers) for _ in asked.requests])
+            for pending in together:
+                pending.answer([next(answers) for _ in pending.requests])
 
-    async def _run_alone(self, together: Sequence[_Ask[W, A]], problem: Exception) -> None:
+    async def _run_alone(self, together: Sequence[_Pending[W, A]], problem: Exception) -> None:
         if len(together) == 1:
             return together[0].fail(problem)
-        for asked in together:
-            await self._run([asked])
+        for pending in together:
+            await self._run([pending])
         return None

@@ -101,13 +101,13 @@ async def _add(session: Session, jobs: Sequence[NewJob], named: Set[str]) -> lis
 
 async def _take_keys(session: Session, jobs: Sequence[NewJob]) -> dict[tuple[str, str], Any]:
     """Take the keys of these jobs, and return those that are taken already."""
-    wanted = {(job.key.scope, job.key.key): job for job in reversed(jobs) if job.key is not None}
+    wanted = {(job.key.namespace, job.key.key): job for job in reversed(jobs) if job.key is not None}
     if not wanted:
         return {}
     keyed = [(job.key, job) for job in wanted.values() if job.key is not None]
     got = await session.rows(
         "take_keys",
-        scopes=[key.scope for key, _ in keyed],
+        scopes=[key.namespace for key, _ in keyed],
         keys=[key.key for key, _ in keyed],
         hashes=[key.request_hash for key, _ in keyed],
         ids=[job.id for _, job in keyed],
@@ -132,14 +132,14 @@ def _known(
     key = job.key
     if key is None:
         return None
-    if (key.scope, key.key) in taken:
-        request_hash, first = taken[key.scope, key.key]
-    elif (key.scope, key.key) in earlier:
-        row = earlier[key.scope, key.key]
+    if (key.namespace, key.key) in taken:
+        request_hash, first = taken[key.namespace, key.key]
+    elif (key.namespace, key.key) in earlier:
+        row = earlier[key.namespace, key.key]
         request_hash = row["request_hash"]
         first = Added(str(row["job_id"]), from_ms(row["created_at"]), from_ms(row["scheduled_at"]))
     else:
-        taken[key.scope, key.key] = key.request_hash, _new(_now(session), job)
+        taken[key.namespace, key.key] = key.request_hash, _new(_now(session), job)
         return None
     return replay(first, same=request_hash == key.request_hash)
 
@@ -181,7 +181,7 @@ async def _stand_in(session: Session, job: NewJob, waiting: Any, named: Set[str]
     assert job.unique is not None
     id, created_at, scheduled_at, queue = waiting
     if job.key is not None:
-        await session.rows("rekey", scope=job.key.scope, key=job.key.key, id=id)
+        await session.rows("rekey", scope=job.key.namespace, key=job.key.key, id=id)
     if job.unique.replace:
         row = await session.row("replace_waiting", **_LANES, **{**rows.new_job(job), "id": id})
         scheduled_at = row["due_at"]

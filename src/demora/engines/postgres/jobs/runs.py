@@ -31,8 +31,9 @@ from ....store.jobs import (
     Settlement,
     Topic,
 )
-from ....store.line_feed import Drawn, Entry
+from ....store.line_feed import ClaimedByIds, Entry
 from ...sql.constants import LAPSED_AT_ONCE, MANY_HEADS, MOST_DUE
+from ...sql.leases import status_of
 from ...sql.paces import state_of
 from .. import paces, rows
 from ..connection.connections import Session
@@ -146,26 +147,26 @@ def _queues(request: NumberedClaim) -> list[str] | None:
     return None if request.queues is None else list(request.queues)
 
 
-async def draw(session: Session, request: NumberedClaim, entries: Sequence[Entry]) -> Drawn:
+async def claim_by_ids(session: Session, request: NumberedClaim, entries: Sequence[Entry]) -> ClaimedByIds:
     """Lease the jobs that a line handed out. A second try (`session.again`) returns what the first one leased."""
     if session.again:
         found = await session.rows("leased_before", claim=request.number, worker_id=request.worker_id)
         if found:
             now = await session.row("now")
-            return Drawn(Claimed([rows.claimed_job(row) for row in found], [], ZERO), 0, now["us"])
+            return ClaimedByIds(Claimed([rows.claimed_job(row) for row in found], [], ZERO), 0, now["us"])
     ids, queues = [rows.id_key(entry.id) for entry in entries], [entry.queue for entry in entries]
-    summary, jobs, now_us = await _lease(session, "draw", request, ids=ids, queues=queues, served=_queues(request))
+    summary, jobs, now_us = await _lease(session, "claim_by_ids", request, ids=ids, queues=queues, served=_queues(request))
     expired = summary["expired"]
     if expired:
         await housekeeping.expire(session, expired)
     parked: frozenset[str] = frozenset()
     if request.types is not None and len(jobs) + expired < len(entries):
-        parked = await _park(session, "park_drawn", request, ids=ids)
+        parked = await _park(session, "park_by_ids", request, ids=ids)
     next_in = _next_in(summary, now_us, span_ms(request.lease) if jobs else None, ())
     claimed = Claimed(jobs, rows.lapsed_jobs(summary["lapsed"]), next_in, parked=parked)
     due = summary["parked_due"]
     parked_in = None if due is None else timedelta(microseconds=max(due * 1000 - summary["us"], 0))
-    return Drawn(claimed, expired, summary["us"], parked_in)
+    return ClaimedByIds(claimed, expired, summary["us"], parked_in)
 
 
 async def _claim(
@@ -298,7 +299,7 @@ async def renew(session: Session, reports: Sequence[Report], lease: int) -> Leas
         logged = await _logged(session, logging)
         logging = [report for report in logging if rows.id_key(report.lease.id) not in logged]
     found = await session.rows("renew", lease=lease, **_reports(reports), **_logs(logging))
-    return _status_of([report.lease for report in reports], found)
+    return status_of([report.lease for report in reports], ((str(id), token, cancel) for id, token, cancel in found))
 
 
 async def _logged(session: Session, reports: Sequence[Report]) -> set[str]:
@@ -309,15 +310,8 @@ async def _logged(session: Session, reports: Sequence[Report]) -> set[str]:
 
 
 async def lease_status(session: Session, leases: Sequence[Lease]) -> LeaseStatus:
-    return _status_of(leases, await session.rows("lease_status", ids=[rows.id_key(lease.id) for lease in leases]))
-
-
-def _status_of(leases: Sequence[Lease], rows: Sequence[Any]) -> LeaseStatus:
-    leased = {(str(id), token): cancel for id, token, cancel in rows}
-    return LeaseStatus(
-        lost=frozenset(lease for lease in leases if (lease.id, lease.token) not in leased),
-        cancel_requested=frozenset(lease for lease in leases if leased.get((lease.id, lease.token))),
-    )
+    found = await session.rows("lease_status", ids=[rows.id_key(lease.id) for lease in leases])
+    return status_of(leases, ((str(id), token, cancel) for id, token, cancel in found))
 
 
 async def leased(session: Session, worker_id: str, leases: Sequence[Lease] | None) -> list[LeasedJob]:

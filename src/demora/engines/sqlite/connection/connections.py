@@ -17,7 +17,7 @@ import apsw
 from ....errors import OpenInParent, SchemaTooNew, StoreBusy, StoreClosed, StoreError
 from ....system import crash, notices
 from ...sql import queries, steps
-from ...sql.steps import Step
+from ...sql.steps import SchemaStep
 from . import locking
 from .file_problems import why_not
 from .locking import describe_holder
@@ -153,12 +153,12 @@ def is_usable(path: Path) -> bool:
 
 
 @cache
-def schema_steps() -> list[Step]:
+def schema_steps() -> list[SchemaStep]:
     folder = files(PACKAGE) / "schema"
     return steps.in_order((file.name, file.read_text()) for file in folder.iterdir() if file.name.endswith(".sql"))
 
 
-def migrate(db: apsw.Connection, known: Sequence[Step] | None = None) -> None:
+def migrate(db: apsw.Connection, known: Sequence[SchemaStep] | None = None) -> None:
     """Apply the steps of the schema that this database has not seen. The file is locked for one step or block at a time."""
     stamps_of(db)  # a migration that writes to jobs fires the triggers of an audit
     known = schema_steps() if known is None else known
@@ -175,7 +175,7 @@ def migrate(db: apsw.Connection, known: Sequence[Step] | None = None) -> None:
         crash.at("schema.migrated")
 
 
-def _apply(db: apsw.Connection, step: Step, *, shown: bool) -> None:
+def _apply(db: apsw.Connection, step: SchemaStep, *, shown: bool) -> None:
     """Apply a step in one transaction. A new database gets its online steps in this way too."""
     with _locked(db):
         if schema_version(db) < step.number:  # another process may have been faster
@@ -187,7 +187,7 @@ def _apply(db: apsw.Connection, step: Step, *, shown: bool) -> None:
             _finish(db, step, oldest=oldest)
 
 
-def _apply_online(db: apsw.Connection, step: Step) -> None:
+def _apply_online(db: apsw.Connection, step: SchemaStep) -> None:
     """Apply a step block by block, from the first block that is not done."""
     blocks, again = step.blocks, False
     while True:
@@ -207,7 +207,7 @@ def _apply_online(db: apsw.Connection, step: Step) -> None:
         crash.at("schema.migrated")
 
 
-def _finish(db: apsw.Connection, step: Step, *, oldest: int) -> None:
+def _finish(db: apsw.Connection, step: SchemaStep, *, oldest: int) -> None:
     db.pragma("user_version", step.number)
     _keep(db, "oldest", oldest)
     _keep(db, "blocks", 0)

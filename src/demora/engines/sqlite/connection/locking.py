@@ -2,7 +2,7 @@
 
 SQLite waits for its lock by trying again and again, and thirty processes that do so take the processor from the one that
 works. So a process that finds the lock taken first waits for its turn here, with `flock` on the folder of sockets. The turn
-protects nothing: a process that cannot wait for one tries again as before.
+protects nothing: a process that cannot wait for its turn goes on trying as SQLite does.
 
 `flock` has no deadline, and a stopped process keeps its turn. So a watchdog ends a wait that takes too long: another thread
 takes over without a turn. No thread of this process then waits for a turn until the first thread has got its own.

@@ -25,7 +25,7 @@ def add(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]
             due_at = due_ms(job.at, job.delay, tx.wall)
             answer = Added(job.id, now, now if due_at == tx.wall else from_ms(due_at))
             if job.key is not None:
-                taken[job.key.scope, job.key.key] = job.key.request_hash, answer
+                taken[job.key.namespace, job.key.key] = job.key.request_hash, answer
             unique = unique or job.unique is not None
         conflict = conflict or answer.conflict
         answers.append(answer)
@@ -40,10 +40,10 @@ def add(tx: Transaction, jobs: Sequence[NewJob], named: Set[str]) -> list[Added]
 
 def _known(tx: Transaction, key: IdempotencyKey, taken: dict[tuple[str, str], tuple[bytes, Added]]) -> Added | None:
     """The answer for a key that was used before, in this call or an earlier one; None for a new key."""
-    if (key.scope, key.key) in taken:
-        request_hash, first = taken[key.scope, key.key]
+    if (key.namespace, key.key) in taken:
+        request_hash, first = taken[key.namespace, key.key]
     else:
-        found = tx.db.execute(SQL["key_taken"], (key.scope, key.key, tx.wall)).fetchone()
+        found = tx.db.execute(SQL["key_taken"], (key.namespace, key.key, tx.wall)).fetchone()
         if found is None:
             return None
         id, request_hash, created_at, scheduled_at = found
@@ -159,7 +159,7 @@ def _wake_for_work(tx: Transaction, new: Sequence[rows.Row]) -> None:
 def _key_row(job: NewJob, id: bytes, wall: int) -> rows.Row:
     assert job.key is not None
     scheduled_at, expires_at = due_ms(job.at, job.delay, wall), wall + span_ms(job.key.kept)
-    return (job.key.scope, job.key.key, job.key.request_hash, id, wall, scheduled_at, expires_at)
+    return (job.key.namespace, job.key.key, job.key.request_hash, id, wall, scheduled_at, expires_at)
 
 
 def _id(job: NewJob) -> bytes:

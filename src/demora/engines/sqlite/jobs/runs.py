@@ -32,8 +32,9 @@ from ....store.jobs import (
     Settlement,
     Topic,
 )
-from ....store.line_feed import Drawn, Entry
+from ....store.line_feed import ClaimedByIds, Entry
 from ...sql.constants import LAPSED_AT_ONCE
+from ...sql.leases import status_of
 from .. import paces, rows
 from ..audit import trace
 from ..connection.connections import SQL
@@ -112,10 +113,10 @@ def _joined(first: Claimed, then: Claimed) -> Claimed:
     return Claimed(first.jobs + then.jobs, then.lapsed, then.next_in, parked=first.parked | then.parked)
 
 
-def draw(tx: Transaction, request: ClaimRequest, entries: Sequence[Entry]) -> Drawn:
+def claim_by_ids(tx: Transaction, request: ClaimRequest, entries: Sequence[Entry]) -> ClaimedByIds:
     """Lease the jobs that a line handed out, if their rows still wait in that queue and are due."""
     asked = json.dumps([(entry.id.replace("-", ""), entry.queue) for entry in entries])
-    found = list(tx.db.execute(SQL["drawable"], (asked, tx.wall))) if entries else []
+    found = list(tx.db.execute(SQL["claimable"], (asked, tx.wall))) if entries else []
     settings = paces.settings_of(tx, [(queue, lane, 0, 0, rowid) for rowid, queue, lane in found], None)
     handed = [rowid for rowid, queue, lane in found if _hands_out(settings.get(queue, _USUAL), lane)]
     chosen = list(dict.fromkeys(handed))  # a line may hand out a job twice
@@ -124,7 +125,7 @@ def draw(tx: Transaction, request: ClaimRequest, entries: Sequence[Entry]) -> Dr
     if parked:  # the line no longer hands these out, so that workers that know them must claim
         tx.wake(Topic.READY)
     claimed = Claimed(jobs, _lapsed(tx), _next_in(tx, (), (), ()), parked=parked)
-    return Drawn(claimed, len(chosen) - len(jobs) - len(strange), tx.wall_us, _parked_in(tx, request))
+    return ClaimedByIds(claimed, len(chosen) - len(jobs) - len(strange), tx.wall_us, _parked_in(tx, request))
 
 
 def _parked_in(tx: Transaction, request: ClaimRequest) -> timedelta | None:
@@ -302,11 +303,7 @@ def _is_settled(tx: Transaction, report: Report) -> bool:
 def lease_status(tx: Transaction, leases: Sequence[Lease]) -> LeaseStatus:
     ids = _encode([lease.id.replace("-", "") for lease in leases]).decode()
     found = tx.db.execute(SQL["lease_status"], (ids, tx.lease_clock))
-    leased = {(rows.id_text(id), token): cancel for id, token, cancel in found}
-    return LeaseStatus(
-        lost=frozenset(lease for lease in leases if (lease.id, lease.token) not in leased),
-        cancel_requested=frozenset(lease for lease in leases if leased.get((lease.id, lease.token))),
-    )
+    return status_of(leases, ((rows.id_text(id), token, cancel) for id, token, cancel in found))
 
 
 def leased(tx: Transaction, worker_id: str, leases: Sequence[Lease] | None) -> list[LeasedJob]:

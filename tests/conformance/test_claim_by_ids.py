@@ -1,4 +1,4 @@
-"""draw: what a line handed out is leased only if its row agrees, whatever the line believes."""
+"""claim_by_ids: what a line handed out is leased only if its row agrees, whatever the line believes."""
 
 from datetime import timedelta
 
@@ -10,10 +10,10 @@ from tests.builders import add_ids, claim, seconds
 from tests.clock import TestClock
 
 
-async def drawn(store: Store, *ids: str, queue: str = "default") -> list[str]:
+async def claimed(store: Store, *ids: str, queue: str = "default") -> list[str]:
     """What is leased of these."""
     below = getattr(store, "inner", store)
-    got = await below.line_feed.draw(
+    got = await below.line_feed.claim_by_ids(
         ClaimRequest("ann", len(ids), lease=timedelta(seconds=30)), [Entry(id, queue) for id in ids]
     )
     return [job.lease.id for job in got.claimed.jobs]
@@ -22,40 +22,40 @@ async def drawn(store: Store, *ids: str, queue: str = "default") -> list[str]:
 async def test_nothing_is_leased_a_millisecond_before_it_is_due(store: Store, clock: TestClock) -> None:
     ids = await add_ids(store, {"delay": seconds(1)})
     clock.turn(ms=999)
-    assert await drawn(store, *ids) == []
+    assert await claimed(store, *ids) == []
     clock.turn(ms=1)
-    assert await drawn(store, *ids) == ids
+    assert await claimed(store, *ids) == ids
 
 
 async def test_nothing_is_leased_twice_or_from_another_queue(store: Store) -> None:
     ids = await add_ids(store, {}, {})
-    assert await drawn(store, *ids, queue="other") == []
-    assert await drawn(store, *ids) == ids
-    assert await drawn(store, *ids) == []
+    assert await claimed(store, *ids, queue="other") == []
+    assert await claimed(store, *ids) == ids
+    assert await claimed(store, *ids) == []
 
 
 async def test_a_job_that_the_line_hands_out_twice_at_once_is_leased_once(store: Store) -> None:
     one, other = await add_ids(store, {}, {})
-    assert sorted(await drawn(store, one, other, one)) == [one, other]
+    assert sorted(await claimed(store, one, other, one)) == [one, other]
 
 
 async def test_nothing_is_leased_that_was_cancelled(store: Store) -> None:
     ids = await add_ids(store, {}, {})
     await store.cancel(ids[:1])
-    assert await drawn(store, *ids) == ids[1:]
+    assert await claimed(store, *ids) == ids[1:]
 
 
 async def test_nothing_is_leased_from_a_paused_queue(store: Store) -> None:
     ids = await add_ids(store, {})
     await store.set_queue("default", QueueChange(paused=True))
-    assert await drawn(store, *ids) == []
+    assert await claimed(store, *ids) == []
 
 
 async def test_nothing_is_leased_that_a_pace_holds(store: Store, clock: TestClock) -> None:
     await store.paces.set("default", request_of(Pace()), by="ann")
     delayed, now = await add_ids(store, {"delay": seconds(1)}, {})
     clock.turn(1)
-    assert await drawn(store, delayed, now) == [now]
+    assert await claimed(store, delayed, now) == [now]
 
 
 async def test_nothing_is_leased_that_the_pace_of_all_queues_holds(store: Store, clock: TestClock) -> None:
@@ -64,18 +64,18 @@ async def test_nothing_is_leased_that_the_pace_of_all_queues_holds(store: Store,
     free = await add_ids(store, {"delay": seconds(1), "queue": "free"})
     await store.paces.set("free", None, by="ann")
     clock.turn(1)
-    assert await drawn(store, delayed, now) == [now]
-    assert await drawn(store, *free, queue="free") == free
+    assert await claimed(store, delayed, now) == [now]
+    assert await claimed(store, *free, queue="free") == free
 
 
-async def test_a_draw_tells_when_the_first_parked_job_that_the_claim_may_lease_is_due(
+async def test_a_claim_by_ids_tells_when_the_first_parked_job_that_the_claim_may_lease_is_due(
     store: Store, clock: TestClock
 ) -> None:
     below = getattr(store, "inner", store)
 
     async def parked_in(*types: str, queues: tuple[str, ...] | None = None) -> timedelta | None:
         request = ClaimRequest("ann", 1, lease=seconds(30), queues=queues, types=frozenset(types) if types else None)
-        found: timedelta | None = (await below.line_feed.draw(request, [])).parked_in
+        found: timedelta | None = (await below.line_feed.claim_by_ids(request, [])).parked_in
         return found
 
     assert await parked_in("report") is None

@@ -1,5 +1,5 @@
-"""The class `Scheduler`: the loops for housekeeping and for releases that no claim makes in time. `schedules.py` has the one
-that fires schedules."""
+"""The scheduler: the loops for housekeeping, and for releases that no claim makes in time. `schedules.py` has the loop that
+fires schedules."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable

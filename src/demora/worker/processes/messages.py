@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import msgspec
 
-from ...core.verdict import GaveUp, Raised, Snoozed, Succeeded
+from ...core.verdict import Cancelled, Raised, Snoozed, Succeeded
 from ...store.jobs import ClaimedJob, Lease, Report
 from ...system import error_texts
 from .location import AppLocation, ImportPath
@@ -77,7 +77,7 @@ class RunEnded(msgspec.Struct, frozen=True, tag=True):
     that the handler raised `Retry` or `Fail`."""
 
     report: Report
-    outcome: Succeeded | Raised | Snoozed | GaveUp | None
+    outcome: Succeeded | Raised | Snoozed | Cancelled | None
     signal: bool = False
 
 
