@@ -23,7 +23,7 @@ from demora.runtime.front import DASHBOARD
 from demora.settings import Settings
 from tests.clock import TestClock
 from tests.dashboard.chromium import chromium, serving
-from tests.dashboard.hostile import make_hostile
+from tests.dashboard.hostile import LONG, make_hostile
 from tests.dashboard.lively import make_failing, make_lively
 
 BEGIN = datetime(2026, 11, 17, 8, 12, tzinfo=UTC)
@@ -78,7 +78,9 @@ async def _filled(client: Client, state: str, clock: TestClock) -> dict[str, str
     elif state == "failing":
         named, queue = await make_failing(client, clock), {"queue": "/queues/reports"}
     elif state == "hostile":
-        named, queue = await make_hostile(client), {"queue": "/queues/default"}
+        failed = await make_hostile(client)
+        named = {name: failed[name] for name in ("failed-0", "failed-10")}
+        queue = {"queue": "/queues/default", "queue-long": f"/queues/{LONG}"}
     else:
         return {}
     return {name: f"/jobs/{id}" for name, id in named.items()} | queue

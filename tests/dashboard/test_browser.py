@@ -26,7 +26,7 @@ from demora.store.statistics import Depth
 from demora.worker import Worker
 from tests.builders import BROKEN, claim_one, settle
 from tests.dashboard.chromium import chromium, serving, watched
-from tests.dashboard.hostile import HOSTILE, make_hostile
+from tests.dashboard.hostile import HOSTILE, LONG, make_hostile
 from tests.dashboard.lively import make_lively
 from tests.dashboard.screenshots import DIALOGS
 
@@ -478,6 +478,27 @@ WATCH_SHIFTS = """() => {
 }"""
 
 # Hostile texts
+
+
+@pytest.mark.parametrize("width", [390, 1000, 1010, 1440])
+async def test_the_longest_texts_fit_the_screen(engine: Chromium, site: str, client: Client, width: int) -> None:
+    ids = (await make_hostile(client)).values()
+    queues = ("/queues/default", f"/queues/{LONG}")
+    async with watched(engine, viewport={"width": width, "height": 900}) as (_, page):
+        for path in ("", "/jobs", "/queues", *queues, "/schedules", "/failures", "/system", *(f"/jobs/{id}" for id in ids)):
+            await page.goto(f"{site}/dashboard{path}")
+            await expect(page.locator("h1")).to_be_visible()
+            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+            assert await page.evaluate(BEYOND_PANEL) == [], path
+
+
+# Words and buttons that stand beyond the edge of their panel, unless it scrolls or cuts them there.
+BEYOND_PANEL = """[...document.querySelectorAll(".panel")].flatMap((panel) => {
+  const edge = panel.getBoundingClientRect().right + 1;
+  const cut = (one) => getComputedStyle(one).overflowX !== "visible" || (one !== panel && cut(one.parentElement));
+  return [...panel.querySelectorAll("td, th, a, button, dd, p, code")]
+    .filter((one) => one.getBoundingClientRect().right > edge && !cut(one.parentElement)).map((one) => one.outerHTML.slice(0, 200));
+})"""
 
 
 async def test_nothing_from_a_job_runs_or_hides(engine: Chromium, site: str, client: Client) -> None:
