@@ -530,6 +530,17 @@ async def test_every_time_says_its_zone_without_a_script(browser: Browser, clien
             assert "data-zone" in text, path
 
 
+async def test_a_job_leads_to_its_schedule_its_deliveries_and_its_cause(browser: Browser, client: Client) -> None:
+    named = await make_lively(client)
+    job = (await client.find('"invoice 2041"')).jobs[0]
+    [told] = await client.webhooks.of(job.id)
+    assert f'href="/dashboard/jobs/{told.delivery.id}"' in (await browser.get(f"/dashboard/jobs/{job.id}")).text
+    assert f'href="/dashboard/jobs/{job.id}"' in (await browser.get(f"/dashboard/jobs/{told.delivery.id}")).text
+    fired = await client.trigger_schedule("invoices")
+    assert 'href="/dashboard/schedules#invoices"' in (await browser.get(f"/dashboard/jobs/{fired.id}")).text
+    assert "#invoices" not in (await browser.get(f"/dashboard/jobs/{named['failed']}")).text
+
+
 async def test_a_payload_is_shown_only_when_asked_for(browser: Browser, client: Client) -> None:
     job = await client.enqueue("demo.echo", {"card": "4111-canary"}, delay="1h")
     for path in ("", f"/jobs/{job.id}", "/jobs"):
