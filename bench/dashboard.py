@@ -37,7 +37,8 @@ from tests.servers import postgres
 JOBS = 5_000_000
 PAGES = ("", "?span=day", "?span=week", "/jobs")
 PAGES += tuple(f"/jobs?q=status:{word}" for word in ("waiting", "completed", "failed"))
-PAGES += ("/jobs?q=status:failed+error:Error7", "/jobs?q=type:t1*", "/jobs?q=tag:g7", "/jobs?q=queue:q3+status:completed")
+PAGES += ("/jobs?q=status:failed+error:Error7", "/jobs?q=error:Error7", "/jobs?q=type:t1*", "/jobs?q=tag:g7")
+PAGES += ("/jobs?q=queue:q3+status:completed",)
 PAGES += ("/queues", "/queues/q3", "/schedules", "/failures", "/system")
 LOADS = 60  # of each page
 OPEN, RATE, SECONDS = 50, 50, 20

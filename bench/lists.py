@@ -25,7 +25,7 @@ QUEUES, TYPES, ERRORS, TAGS = 20, 50, 20, 100
 TIMES, PAGE = 60, 50  # lists of each kind, and jobs on a page
 TURNS = 3
 # `jobs_waiting_of_type` is not among them: claims need it, beside parked jobs and very many queue names.
-INDEXES = ("jobs_ended_of_type", "jobs_retrying", "jobs_dead_of_error")
+INDEXES = ("jobs_ended_of_type", "jobs_retrying", "jobs_dead_of_error", "jobs_of_error")
 TRIGGERS = {
     "sqlite": ("tags_changed", "tags_removed"),
     "postgresql": ("tags_added", "tags_changed_1", "tags_changed_2", "tags_removed"),
@@ -78,7 +78,7 @@ KINDS = {
     "by queue and status": ("queue:{queue} status:completed", "queue:{queue} status:failed", "queue:{queue} status:waiting"),
     "by type and status": ("type:{type} status:completed", "type:{type} status:failed", "type:{type} status:waiting"),
     "by tag": ("tag:{tag}",),
-    "by error class": ("status:failed error:{error}",),
+    "by error class": ("status:failed error:{error}", "error:{error}"),
     "by a range of its order": ("created:{range}", "ended:{range}", "status:completed ended:{range}"),
 }
 

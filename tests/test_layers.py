@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "worker": {"core", "store", "system", "handlers", "scheduler"},
     "outbound": {"core", "store", "system", "handlers", "client"},
     "metrics": {"core", "store", "system", "client", "worker"},
-    "doctor": {"core", "store", "client", "settings", "line"},
+    "doctor": {"core", "store", "handlers", "client", "settings", "line"},
     "proof": {"store"},
     "wire": {"core", "store", "client"},
     "api": BELOW_APP - {"engines", "line"} | ROOT | {"wire"},

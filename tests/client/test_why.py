@@ -96,6 +96,12 @@ def test_a_job_that_no_worker_serves_or_knows() -> None:
     assert told(Outlook(job(), NOW, workers=[ignorant, other])) == ("no_handler", elsewhere)
 
 
+def test_a_demo_job_whose_handler_is_off_says_so() -> None:
+    why = told(Outlook(job(type="demo.echo"), NOW, workers=[WorkerRecord("bob", "host", 1, 4)]))
+    off = "the demo handlers are off once an API key exists, unless DEMORA_BUILTIN_HANDLERS=all switches them on"
+    assert why == ("no_handler", f"It is ready, but no live worker knows demo.echo; {off}.")
+
+
 @pytest.mark.parametrize(
     ("ahead", "recent", "sentence"),
     [

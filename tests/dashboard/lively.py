@@ -183,7 +183,7 @@ async def make_failing(client: Client, clock: TestClock) -> dict[str, str]:
         await settle(client.store, run, Raised(error, TRACEBACK + error), ran=timedelta(seconds=2))
         named["failed"] = job.id
         clock.turn(36)
-        await client.store.statistics.sample({"mail": Depth(n * 3, 10), "reports": Depth(n, 0)})
+        await client.store.statistics.sample({"mail": Depth(n * 70 // 90, 0), "reports": Depth(n * n * 70 // 8100, 1)})
     report = {"queue": "reports", "max_retries": 5, "retry_delay": "4m", "name": "the yearly report"}
     named["retried"] = (await client.enqueue("report.build", {}, **report)).id
     for wait in (240, 130):

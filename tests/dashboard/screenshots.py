@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from playwright.async_api import Browser, Page
+from playwright.async_api import Browser, Page, ViewportSize
 
 from demora import Demora
 from demora.api.access import FRESH, Door
@@ -23,11 +23,11 @@ from demora.runtime.front import DASHBOARD
 from demora.settings import Settings
 from tests.clock import TestClock
 from tests.dashboard.chromium import chromium, serving
-from tests.dashboard.hostile import make_hostile
+from tests.dashboard.hostile import LONG, make_hostile
 from tests.dashboard.lively import make_failing, make_lively
 
 BEGIN = datetime(2026, 11, 17, 8, 12, tzinfo=UTC)
-SIZES = {"desktop": {"width": 1440, "height": 900}, "phone": {"width": 390, "height": 844}}
+SIZES: dict[str, ViewportSize] = {"desktop": {"width": 1440, "height": 900}, "phone": {"width": 390, "height": 844}}
 PAGES = {"overview": "", **{name: f"/{name}" for name in ("jobs", "queues", "schedules", "failures", "system")}}
 STATES = ("empty", "lively", "failing", "hostile")
 # The page of a dialog, and the name of the button that opens it.
@@ -78,7 +78,9 @@ async def _filled(client: Client, state: str, clock: TestClock) -> dict[str, str
     elif state == "failing":
         named, queue = await make_failing(client, clock), {"queue": "/queues/reports"}
     elif state == "hostile":
-        named, queue = await make_hostile(client), {"queue": "/queues/default"}
+        failed = await make_hostile(client)
+        named = {name: failed[name] for name in ("failed-0", "failed-10")}
+        queue = {"queue": "/queues/default", "queue-long": f"/queues/{LONG}"}
     else:
         return {}
     return {name: f"/jobs/{id}" for name, id in named.items()} | queue
@@ -99,7 +101,7 @@ async def shoot(
     site: str,
     pages: dict[str, str],
     stem: Path,
-    viewport: dict[str, int],
+    viewport: ViewportSize,
     scheme: Literal["light", "dark"],
     now: datetime,
     *,
@@ -110,13 +112,23 @@ async def shoot(
     page = await context.new_page()
     for name, path in pages.items():
         await _ready(page, f"{site}{DASHBOARD}{path}")
-        await page.screenshot(path=f"{stem}-{name}.png", full_page=viewport["width"] < 500)
+        if viewport == SIZES["phone"]:
+            await _show_all(page)
+        await page.screenshot(path=f"{stem}-{name}.png")
+        await page.set_viewport_size(viewport)
     for name, (path, button) in DIALOGS.items() if dialogs else ():
         await _ready(page, f"{site}{DASHBOARD}{path}")
         await page.get_by_role("button", name=button).first.click()
         await page.locator("#dialog h2").wait_for()
         await page.screenshot(path=f"{stem}-dialog-{name}.png")
     await context.close()
+
+
+async def _show_all(page: Page) -> None:
+    """Make the window as high as the page. A picture of a whole page in a lower window has the bar of the bottom across its
+    middle."""
+    size = await page.evaluate("({width: innerWidth, height: Math.max(innerHeight, document.documentElement.scrollHeight)})")
+    await page.set_viewport_size(size)
 
 
 async def _ready(page: Page, address: str) -> None:

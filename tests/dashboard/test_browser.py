@@ -22,11 +22,12 @@ from demora.core.states import Status
 from demora.dashboard.asgi import service_dashboard
 from demora.runtime.front import Front
 from demora.settings import Settings
+from demora.store.jobs import Report
 from demora.store.statistics import Depth
 from demora.worker import Worker
 from tests.builders import BROKEN, claim_one, settle
 from tests.dashboard.chromium import chromium, serving, watched
-from tests.dashboard.hostile import HOSTILE, make_hostile
+from tests.dashboard.hostile import HOSTILE, LONG, make_hostile
 from tests.dashboard.lively import make_lively
 from tests.dashboard.screenshots import DIALOGS
 
@@ -282,6 +283,55 @@ async def test_what_lives_changes_in_place(engine: Chromium, site: str, client: 
         await expect(page.get_by_role("switch")).to_have_text("Not live")
 
 
+async def test_a_selection_freezes_the_list(engine: Chromium, site: str, client: Client) -> None:
+    jobs = [await client.enqueue("demo.echo", delay="1h") for _ in range(3)]
+    async with watched(engine) as (context, page):
+        other = await context.new_page()
+        for tab in (page, other):
+            await tab.goto(f"{site}/dashboard/jobs")
+        await page.bring_to_front()
+        await page.locator("input[data-select]").first.check()
+        await client.cancel(jobs[0].id)
+        await client.enqueue("demo.echo", delay="1h")
+        await expect(other.get_by_text("1 new")).to_be_visible()
+        await expect(other.locator("tr.row", has_text="cancelled")).to_have_count(1)
+        assert await page.get_by_text("1 new").count() == await page.locator("tr.row", has_text="cancelled").count() == 0
+        await page.get_by_role("button", name="Clear").click()
+        await expect(page.get_by_text("1 new")).to_be_visible(timeout=20_000)
+        await expect(page.locator("tr.row", has_text="cancelled")).to_have_count(1)
+
+
+async def test_the_log_and_the_progress_of_a_run_come_as_they_are_reported(
+    engine: Chromium, site: str, client: Client
+) -> None:
+    await client.enqueue("report.build")
+    run = await claim_one(client.store, lease=timedelta(hours=1))
+    async with watched(engine) as (_, page):
+        await page.goto(f"{site}/dashboard/jobs/{run.lease.id}")
+        await expect(page.locator(".head .state")).to_have_text("Running")
+        report = Report(run.lease, timedelta(seconds=1), 0.62, "drawing", ((timedelta(seconds=1), "drew 3 of 5 charts"),))
+        await client.store.renew([report], lease=timedelta(hours=1))
+        await expect(page.get_by_text("62 % · drawing")).to_be_visible(timeout=20_000)
+        await expect(page.locator(".log")).to_contain_text("drew 3 of 5 charts")
+
+
+async def test_a_countdown_follows_the_clock_of_the_server(engine: Chromium, site: str, client: Client) -> None:
+    job = await client.enqueue("demo.echo", delay="30m")
+    async with watched(engine) as (context, page):
+        await context.add_init_script("const now = Date.now; Date.now = () => now() + 7_200_000")
+        await page.goto(f"{site}/dashboard/jobs/{job.id}")
+        await expect(page.locator(".countdown")).to_have_text(re.compile(r"^(30:00|2\d:\d\d)$"))
+
+
+async def test_nothing_moves_for_those_who_want_less_motion(engine: Chromium, site: str, client: Client) -> None:
+    await client.enqueue("demo.echo", delay="1h")
+    moving = "getComputedStyle(document.querySelector('.button')).transitionDuration"
+    for motion, seconds in (("no-preference", "0.1s"), ("reduce", "0s")):
+        async with watched(engine, reduced_motion=motion) as (_, page):
+            await page.goto(f"{site}/dashboard/queues")
+            assert await page.evaluate(moving) == seconds
+
+
 async def test_pages_show_everything_without_a_script(engine: Chromium, site: str, client: Client) -> None:
     await make_lively(client)
     async with watched(engine, java_script_enabled=False) as (_, page):
@@ -478,6 +528,28 @@ WATCH_SHIFTS = """() => {
 }"""
 
 # Hostile texts
+
+
+@pytest.mark.parametrize("width", [390, 1000, 1010, 1440])
+async def test_the_longest_texts_fit_the_screen(engine: Chromium, site: str, client: Client, width: int) -> None:
+    ids = (await make_hostile(client)).values()
+    queues = ("/queues/default", f"/queues/{LONG}")
+    async with watched(engine, viewport={"width": width, "height": 900}) as (_, page):
+        for path in ("", "/jobs", "/queues", *queues, "/schedules", "/failures", "/system", *(f"/jobs/{id}" for id in ids)):
+            await page.goto(f"{site}/dashboard{path}")
+            await expect(page.locator("h1")).to_be_visible()
+            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+            assert await page.evaluate(BEYOND_PANEL) == [], path
+
+
+# Words and buttons that stand beyond the edge of their panel, unless it scrolls or cuts them there.
+BEYOND_PANEL = """[...document.querySelectorAll(".panel")].flatMap((panel) => {
+  const edge = panel.getBoundingClientRect().right + 1;
+  const cut = (one) => getComputedStyle(one).overflowX !== "visible" || (one !== panel && cut(one.parentElement));
+  return [...panel.querySelectorAll("td, th, a, button, dd, p, code")]
+    .filter((one) => one.getBoundingClientRect().right > edge && !cut(one.parentElement))
+    .map((one) => one.outerHTML.slice(0, 200));
+})"""
 
 
 async def test_nothing_from_a_job_runs_or_hides(engine: Chromium, site: str, client: Client) -> None:

@@ -29,6 +29,7 @@ from demora.dashboard.access import Access
 from demora.dashboard.asgi import ROUTES, Dashboard
 from demora.dashboard.pages.actions import FEW
 from demora.errors import BadSetting, SearchTooSlow
+from demora.handlers.builtin import DEMO_TYPES
 from demora.runtime.front import Front
 from demora.settings import Settings, load
 from demora.store.jobs import Report
@@ -529,6 +530,17 @@ async def test_every_time_says_its_zone_without_a_script(browser: Browser, clien
             assert "data-zone" in text, path
 
 
+async def test_a_job_leads_to_its_schedule_its_deliveries_and_its_cause(browser: Browser, client: Client) -> None:
+    named = await make_lively(client)
+    job = (await client.find('"invoice 2041"')).jobs[0]
+    [told] = await client.webhooks.of(job.id)
+    assert f'href="/dashboard/jobs/{told.delivery.id}"' in (await browser.get(f"/dashboard/jobs/{job.id}")).text
+    assert f'href="/dashboard/jobs/{job.id}"' in (await browser.get(f"/dashboard/jobs/{told.delivery.id}")).text
+    fired = await client.trigger_schedule("invoices")
+    assert 'href="/dashboard/schedules#invoices"' in (await browser.get(f"/dashboard/jobs/{fired.id}")).text
+    assert "#invoices" not in (await browser.get(f"/dashboard/jobs/{named['failed']}")).text
+
+
 async def test_a_payload_is_shown_only_when_asked_for(browser: Browser, client: Client) -> None:
     job = await client.enqueue("demo.echo", {"card": "4111-canary"}, delay="1h")
     for path in ("", f"/jobs/{job.id}", "/jobs"):
@@ -648,6 +660,22 @@ async def test_the_overview_says_what_is_wrong_and_mends_it(browser: Browser, cl
     assert 'hx-post="/dashboard/queues/mail/resume"' in text
     await browser.act("/dashboard/queues/mail/resume")
     assert "is paused" not in (await browser.live("/dashboard")).text
+
+
+async def test_demo_jobs_that_the_first_key_strands_are_cancelled_by_one_button(
+    app: Demora, browser: Browser, client: Client
+) -> None:
+    await browser.act("/dashboard/first-minute")
+    app.registry.switch_off(DEMO_TYPES, "a test wants it")
+    await register(client, types=("demora.action",))
+    text = (await browser.get("/dashboard")).text
+    assert text.count("Demo jobs wait, and no live worker has their handlers.") == 1
+    assert "are off once an API key exists" in text
+    assert "demora worker --app" not in text
+    [ask] = re.findall(r'hx-get="([^"]+)"[^>]*>Cancel the demo jobs', text)
+    assert "Cancel 20 jobs" in (await browser.get(html.unescape(ask))).text
+    await carried_out(app, await browser.act("/dashboard/actions/cancel", q="status:waiting type:demo.*"))
+    assert (await client.count("status:waiting type:demo.*")).jobs == 0
 
 
 async def test_a_warning_has_the_colour_of_no_state_and_stands_below_problems(browser: Browser, client: Client) -> None:

@@ -19,6 +19,7 @@ from demora.runtime.front import Front
 from demora.settings import Settings
 from tests.clock import TestClock
 from tests.dashboard.conftest import BASE, Browser, said
+from tests.dashboard.lively import make_lively
 
 
 async def key_of(client: Client, *scopes: Scope) -> str:
@@ -217,6 +218,51 @@ async def test_what_an_action_does_is_recorded_under_the_name_of_the_key(
     pause = (await client.queue("default")).pause
     assert pause is not None
     assert (pause.by, pause.reason) == ("ops", "no")
+
+
+# Of each route that changes something: a path, in which names stand for jobs, and a form.
+CHANGES: dict[str, tuple[str, dict[str, str]]] = {
+    "/first-minute": ("first-minute", {}),
+    "/jobs/new": ("jobs/new", {"type": "demo.echo"}),
+    "/jobs/{id}/cancel": ("jobs/{scheduled}/cancel", {}),
+    "/jobs/{id}/undo-cancel": ("jobs/{cancelled}/undo-cancel", {}),
+    "/jobs/{id}/retry": ("jobs/{failed}/retry", {}),
+    "/jobs/{id}/delete": ("jobs/{failed}/delete", {}),
+    "/jobs/{id}/reschedule": ("jobs/{scheduled}/reschedule", {"delay": "2h"}),
+    "/jobs/{id}/redeliver": ("jobs/{told}/redeliver", {}),
+    "/actions/{verb}": ("actions/retry", {"q": "status:failed"}),
+    "/queues/{name}/pause": ("queues/mail/pause", {"reason": "no"}),
+    "/queues/{name}/resume": ("queues/media/resume", {}),
+    "/queues/{name}/pace": ("queues/mail/pace", {"gap": "2m", "burst": "3", "stagger": "20s"}),
+    "/queues/{name}/pace/off": ("queues/newsletter/pace/off", {}),
+    "/schedules/{name}/trigger": ("schedules/invoices/trigger", {}),
+    "/schedules/{name}/pause": ("schedules/invoices/pause", {"reason": "no"}),
+    "/schedules/{name}/resume": ("schedules/weekly-digest/resume", {}),
+    "/schedules/{name}/change": ("schedules/invoices/change", {"cron": "0 4 * * *"}),
+    "/system/enable": ("system/enable", {"url": "https://shop.example/hook"}),
+    "/system/redeliver": ("system/redeliver", {"host": "old.partner.example"}),
+    "/system/recover": ("system/recover", {}),
+}
+CHANGES_NOTHING = {"/system/line/compare"}
+
+
+def test_every_route_that_changes_something_is_among_those_that_are_recorded() -> None:
+    assert {route.path for route in ROUTES if route.method == "POST"} == CHANGES.keys() | CHANGES_NOTHING
+
+
+@pytest.mark.parametrize("route", CHANGES)
+async def test_every_action_is_recorded_under_the_name_of_the_key(
+    browser: Browser, client: Client, caplog: pytest.LogCaptureFixture, route: str
+) -> None:
+    caplog.set_level("INFO", "demora")
+    path, form = CHANGES[route]
+    named = await make_lively(client)
+    named["told"] = (await client.find('"invoice 2041"')).jobs[0].id
+    await client.webhooks.disable("https://shop.example/hook", "410 Gone")
+    await browser.sign_in(await key_of(client))
+    answer = await browser.act(f"/dashboard/{path.format(**named)}", **form)
+    assert answer.status_code in (200, 204), answer.text
+    assert re.search(r"^ops: \w", "\n".join(record.getMessage() for record in caplog.records), re.MULTILINE)
 
 
 # Mounted in another application

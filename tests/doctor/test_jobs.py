@@ -60,6 +60,13 @@ def test_a_type_that_no_live_worker_knows_is_named(ready: int, level: str) -> No
     assert "type b in queue mail" in finding.fact
 
 
+def test_demo_jobs_whose_handlers_are_off_are_to_be_cancelled() -> None:
+    [finding] = judged(waiting(type="demo.echo"), workers=(LIVE,))
+    assert finding.advice is not None
+    assert "off once an API key exists" in finding.advice
+    assert "demora cancel --search 'status:waiting type:demo.*'" in finding.advice
+
+
 def test_a_type_that_only_a_silent_worker_or_one_of_another_queue_knows_is_named() -> None:
     other = WorkerRecord("eve", "host", 9, 1, ("slow",), ("b",))
     knows = WorkerRecord("bob", "host", 8, 1, (), ("b",), heartbeat_ago=MINUTE)

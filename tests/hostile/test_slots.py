@@ -17,6 +17,7 @@ from demora.settings import load
 from tests.builders import new_job
 from tests.facts import eventually
 from tests.hostile.commands import DEADLINE, demora, running
+from tests.hostile.served import served
 from tests.setups import postgres_url, redis_url
 
 SLEEP = {"seconds": 1e9}
@@ -154,10 +155,19 @@ async def test_with_api_keys_the_handlers_to_try_with_are_off_unless_named(
             assert ("demo.sleep" in app.registry.types(), "http.request" in app.registry.types()) == (on, True)
 
 
+async def test_the_first_key_switches_them_off_in_a_service_without_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("demora.worker.switching.EVERY", 0.01)
+    app = Demora("sqlite://")
+    async with app, served(app):
+        assert "demo.sleep" in app.registry.types()
+        await (await app.open()).keys.create("ci", ["submit"])
+        await eventually(_types(app), lambda types: "demo.sleep" not in types)
+
+
 async def test_a_defect_does_not_keep_the_first_key_from_switching_them_off(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("demora.worker.worker.SWITCH_EVERY", 0.01)
+    monkeypatch.setattr("demora.worker.switching.EVERY", 0.01)
     app = Demora("sqlite://")
     async with app, app.worker():
         defects = iter([ZeroDivisionError("as planted")])
@@ -183,7 +193,7 @@ def _types(app: Demora) -> Callable[[], Awaitable[tuple[str, ...]]]:
 
 
 async def test_the_first_key_switches_them_off_in_a_worker_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("demora.worker.worker.SWITCH_EVERY", 0.01)
+    monkeypatch.setattr("demora.worker.switching.EVERY", 0.01)
     monkeypatch.setattr("demora.worker.leases.HEARTBEAT_EVERY", 0.01)
     app = Demora("sqlite://")
     async with app, app.worker():

@@ -12,6 +12,7 @@ from ..core.spans import from_ms, plural, say, timestamp, to_ms
 from ..core.states import Status
 from ..core.verdict import BEFORE_START
 from ..core.workers import TakenSlots, WorkerRecord, all_taken, say_types, serves
+from ..handlers.builtin import DEMO_OFF, DEMO_TYPES
 from ..store.paces import RECENT, Outlook
 
 _MOST_TYPES = 20  # types that the data of an answer lists
@@ -141,7 +142,8 @@ def _unserved(outlook: Outlook) -> Why | None:
         return Why("no_worker", f"It is ready, but no live worker serves its queue {job.queue}.", data)
     if not _know(serving, job.type):
         who = f"no live worker that serves its queue {job.queue}" if _know(_alive(outlook), job.type) else "no live worker"
-        sentence = f"It is ready, but {who} knows {job.type}; start one whose application has a handler for it (--app)."
+        remedy = DEMO_OFF if job.type in DEMO_TYPES else "start one whose application has a handler for it (--app)"
+        sentence = f"It is ready, but {who} knows {job.type}; {remedy}."
         return Why("no_handler", sentence, data)
     return None
 

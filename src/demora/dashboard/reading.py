@@ -16,6 +16,7 @@ from ..core.states import WAITING, Status
 from ..core.workers import WorkerRecord, serves
 from ..doctor import judge_jobs, judge_paces
 from ..errors import SearchTooSlow, TooManySearches
+from ..handlers.builtin import DEMO_OFF, DEMO_TYPES
 from ..store.diagnostics import Activity, Finding, JobsOverview, MissingWorker, Waiting
 from ..store.jobs import Queue
 from ..store.paces import Pacing
@@ -37,7 +38,8 @@ class Trouble(msgspec.Struct, frozen=True):
     """Something that is wrong now: in words, what to do about it, and the button that does it.
 
     `state` is the state of jobs that it is about, None for a warning that is about no state: colour means state and nothing
-    else. A button either acts (`post`) or leads to a page (`link`). What only a shell can mend has the `command`.
+    else. A button acts (`post`), opens a dialog (`ask`) or leads to a page (`link`). What only a shell can mend has the
+    `command`.
     """
 
     state: str | None
@@ -45,6 +47,7 @@ class Trouble(msgspec.Struct, frozen=True):
     advice: str | None = None
     button: str | None = None
     post: str | None = None
+    ask: str | None = None
     link: str | None = None
     command: str | None = None
     scope: str = "operate"
@@ -149,8 +152,11 @@ def totals(queues: Sequence[Queue]) -> Totals:
 async def read_troubles(visit: Visit, activity: Activity, workers: Sequence[WorkerRecord]) -> Troubles:
     """Return what is wrong now."""
     findings = await _findings(visit, activity, workers)
-    problems = [_of_finding(visit, one) for one in findings or () if one.level == "problem"]
-    warnings = [_of_finding(visit, one) for one in findings or () if one.level != "problem"]
+    demos = [one for one in findings or () if _about_demo_jobs(one)]
+    others = [one for one in findings or () if not _about_demo_jobs(one)]
+    problems = [_of_finding(visit, one) for one in others if one.level == "problem"]
+    warnings = [_of_finding(visit, one) for one in others if one.level != "problem"]
+    warnings += [_stranded_demo_jobs(visit)] if demos else []
     return Troubles([*problems, *_paused(visit, activity), *warnings], complete=findings is not None)
 
 
@@ -198,6 +204,16 @@ def _unserved(activity: Activity, live: Sequence[WorkerRecord]) -> JobsOverview:
         if queue.ready + queue.delayed and not any(serves(worker, queue.name) for worker in live)
     ]
     return JobsOverview(now=activity.now, waiting=waiting)
+
+
+def _about_demo_jobs(finding: Finding) -> bool:
+    return finding.missing is not None and finding.missing.type in DEMO_TYPES
+
+
+def _stranded_demo_jobs(visit: Visit) -> Trouble:
+    there = visit.link("actions", "ask", "cancel", q="status:waiting type:demo.*")
+    words = ("Demo jobs wait, and no live worker has their handlers.",)
+    return Trouble(None, words, f"{sentence(DEMO_OFF)}.", "Cancel the demo jobs", ask=there)
 
 
 _WORKER = "demora worker --app MODULE:APP"

@@ -7,6 +7,7 @@ from datetime import timedelta
 from ..core.pace import EVERY_QUEUE, say_briefly
 from ..core.spans import plural, say
 from ..core.workers import WorkerRecord, all_taken, say_types, serves
+from ..handlers.builtin import DEMO_OFF, DEMO_TYPES
 from ..store.diagnostics import Finding, JobsOverview, Level, MissingWorker, Waiting
 from ..store.jobs import Queue
 from ..store.paces import BY_SETTINGS, Pacing
@@ -111,7 +112,10 @@ def _unserved(awaited: Iterable[Waiting], live: Sequence[WorkerRecord]) -> Itera
             who = "no live worker there" if any(waiting.type in worker.types for worker in live) else "no live worker"
             fact = f"{plural(count, 'job')} of type {waiting.type} in queue {waiting.queue}: {who} knows {waiting.type}"
             else_ = "it fails" if count == 1 else "they fail"
-            advice = f"start one whose application has a handler for it, --app MODULE:APP; otherwise {else_} after an hour"
+            remedy = "start one whose application has a handler for it, --app MODULE:APP"
+            if waiting.type in DEMO_TYPES:
+                remedy = f"{DEMO_OFF}; cancel them: demora cancel --search 'status:waiting type:demo.*'"
+            advice = f"{remedy}; otherwise {else_} after an hour"
             yield Finding("types", level, fact, advice, missing=MissingWorker(waiting.queue, waiting.type))
     for name, count in queues.items():
         ready = sum(waiting.ready for waiting in awaited if waiting.queue == name)

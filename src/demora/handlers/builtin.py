@@ -29,7 +29,9 @@ BUILT_IN = (
     Handler("demo.sleep", sleep, Defaults()),
     Handler("demo.fail", fail, Defaults()),
 )
-_SWITCHES = {"demo": tuple(handler.type for handler in BUILT_IN), HTTP_REQUEST: (HTTP_REQUEST,)}
+DEMO_TYPES = tuple(handler.type for handler in BUILT_IN)
+DEMO_OFF = "the demo handlers are off once an API key exists, unless DEMORA_BUILTIN_HANDLERS=all switches them on"
+_SWITCHES = {"demo": DEMO_TYPES, HTTP_REQUEST: (HTTP_REQUEST,)}
 
 
 def unwanted(names: Sequence[str]) -> list[str]:

@@ -17,6 +17,7 @@ from ..system.seams import Seams
 from ..system.stop_signals import stopping_on_signals
 from ..worker import Worker
 from ..worker.measures import Measures
+from ..worker.switching import keep_switching
 from .front import Front
 from .listening import address_of, listen
 from .measuring import service_metrics
@@ -98,14 +99,17 @@ class _Service:
                 task.cancel()
 
     async def _housekeep(self) -> None:
-        """Apply the paces, define the schedules and run the scheduler, which a worker would do besides running jobs."""
+        """Do what a worker would do besides running jobs: apply the paces, define the schedules, run the scheduler, and
+        switch off built-in handlers."""
+        await self._app.switch_builtins()
         async with scheduler_of(self._app, Seams().name()) as scheduler:
-            housekeeping = asyncio.ensure_future(scheduler.run())
+            tasks = [asyncio.ensure_future(task) for task in (scheduler.run(), keep_switching(self._app))]
             try:
                 await self._server.stopped()
             finally:
-                housekeeping.cancel()
-                await asyncio.wait([housekeeping])
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
 
     def stop(self) -> None:
         self._front.stop()

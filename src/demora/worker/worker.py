@@ -64,10 +64,9 @@ from .processes.location import expect_worker
 from .processes.pool import Processes
 from .run import Ending, Resources, Run, Timeouts, verdict_on
 from .settling import Settler
+from .switching import keep_switching
 
 SAFETY_LOOK = 60.0  # seconds between two claims at most; the notifier's own checks come sooner
-_SWITCHING = "switching off built-in handlers"
-SWITCH_EVERY = 10.0  # seconds until the worker looks again which built-in handlers are to be switched off
 UNWIND = workers.UNWIND.total_seconds()
 RESERVE = 3.0  # seconds of the grace, at most half of it, kept for closing a store that does not answer
 LAST_CALL = 0.5  # seconds that the store has at least to answer a worker that stops
@@ -140,7 +139,7 @@ class Worker:
         """Work until stopped. Returns 0, or 1 if the worker stopped because of `trouble`: runs that did not end held half of
         its slots, its store was closed, it could no longer renew its leases, or its service refused it (`refused`)."""
         await self._open()
-        switching = asyncio.ensure_future(self._keep_switching_builtins())
+        switching = asyncio.ensure_future(keep_switching(self._app))
         scheduling = asyncio.ensure_future(self._scheduler().run())
         notices.worker_started(self.id, self.slots, str(self._share), len(self._app.registry.types()))
         self._measures.working(self.slots, self._busy_slots)
@@ -216,17 +215,6 @@ class Worker:
         self._pool.shutdown(wait=False, cancel_futures=True)
         await self._processes.close()
         await run_hooks("shutdown", self._app.shutdown_hooks)
-
-    async def _keep_switching_builtins(self) -> None:
-        while True:
-            await asyncio.sleep(SWITCH_EVERY)
-            try:
-                await self._app.switch_builtins()
-                notices.store_well(_SWITCHING)
-            except StoreError:
-                pass  # the heartbeat reports a store in trouble
-            except Exception as problem:  # a defect must not end this task: the handlers would stay switched on
-                notices.store_trouble(_SWITCHING, problem, SWITCH_EVERY)
 
     def _record(self) -> WorkerRecord:
         """Describe this worker for its heartbeat. Slots held by runs that do not end are not counted."""

@@ -83,17 +83,20 @@
       while (last >= 0 && one.values[last] == null) last -= 1;
       return last < 0 ? null : {n, text: one.label, colour: colour(one.state), y: u.valToPos(one.values[last], "y", true)};
     }).filter(Boolean).sort((a, b) => b.y - a.y || b.n - a.n); // of two that end alike, the first stands above
+    const line = 15 * ratio;
     let free = Infinity;
+    for (const label of labels) { label.y = Math.min(label.y, free - line); free = label.y; }
+    free = line / 2;
+    labels.reverse(); // a name that would stand above the chart moves down again, and those below it
+    for (const label of labels) { label.y = Math.max(label.y, free); free = label.y + line; }
     context.save();
     context.font = font.replace("12px", `${12 * ratio}px`);
     context.textAlign = "left";
     context.textBaseline = "middle";
     for (const label of labels) {
-      const y = Math.min(label.y, free - 15 * ratio);
-      free = y;
       context.fillStyle = label.colour;
       const left = u.bbox.left + u.bbox.width + 8 * ratio;
-      context.fillText(fitted(context, label.text, context.canvas.width - left), left, y);
+      context.fillText(fitted(context, label.text, context.canvas.width - left), left, label.y);
     }
     context.restore();
   }

@@ -1054,6 +1054,10 @@ where id < :before::uuid order by id desc limit :chunk::int
 select 0::bigint as at, seq as row, id, /* matches */ as matches from demora.jobs
 where status = {FAILED} and id < :before::uuid order by id desc limit :chunk::int
 
+-- name: walk_of_error
+select 0::bigint as at, seq as row, id, /* matches */ as matches from demora.jobs
+where error is not null and {error_class} = :error and id < :before::uuid order by id desc limit :chunk::int
+
 -- name: walk_schedule
 select 0::bigint as at, seq as row, id, /* matches */ as matches from demora.jobs
 where schedule is not null and schedule = :schedule and id < :before::uuid

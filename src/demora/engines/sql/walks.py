@@ -30,6 +30,7 @@ class Walk(Enum):
     CREATED = "created"
     PROCESSING = "processing"
     DEAD = "dead"
+    OF_ERROR = "of_error"
     SCHEDULE = "schedule"
     TAG = "tag"
     ENDED_OF_QUEUE = "ended_of_queue"
@@ -46,7 +47,7 @@ class Walk(Enum):
     @property
     def by_id(self) -> bool:
         """Whether it reads jobs in the order of their ids, else by a time or by the numbers of their rows."""
-        return self in (Walk.ALL, Walk.PROCESSING, Walk.DEAD, Walk.SCHEDULE, Walk.TAG)
+        return self in (Walk.ALL, Walk.PROCESSING, Walk.DEAD, Walk.OF_ERROR, Walk.SCHEDULE, Walk.TAG)
 
 
 def walk_of(query: Query) -> Walk:
@@ -60,6 +61,8 @@ def walk_of(query: Query) -> Walk:
         if filter.type is not None:
             return Walk.DUE_OF_TYPE
         return Walk.RETRYING if filter.statuses == {Status.RETRYING} else Walk.DUE_OF_QUEUE
+    if filter.error is not None and filter.statuses != {Status.PROCESSING}:
+        return Walk.OF_ERROR
     if filter.schedule is not None:
         return Walk.SCHEDULE
     if filter.tags:
@@ -73,6 +76,7 @@ _TYPES, _ENDED, _DUE = ("statuses", "type", "prefix"), ("ended_since", "ended_un
 _SURE: dict[Walk, tuple[str, ...]] = {
     Walk.PROCESSING: ("statuses",),
     Walk.DEAD: ("statuses",),
+    Walk.OF_ERROR: ("error",),
     Walk.SCHEDULE: ("schedule",),
     Walk.ENDED_OF_QUEUE: ("statuses", "queue", *_ENDED),
     Walk.ENDED_OF_TYPE: (*_TYPES, *_ENDED),

@@ -479,6 +479,10 @@ where status = {PROCESSING} and id < :before order by id desc
 select 0, jobs.rowid, id, /* matches */ from jobs indexed by jobs_dead
 where status = {FAILED} and id < :before order by id desc
 
+-- name: walk_of_error
+select 0, jobs.rowid, id, /* matches */ from jobs indexed by jobs_of_error
+where error is not null and {error_class} = :error and id < :before order by id desc
+
 -- name: walk_schedule
 select 0, jobs.rowid, id, /* matches */ from jobs indexed by jobs_of_schedule
 where schedule is not null and schedule = :schedule and id < :before order by id desc
