@@ -344,6 +344,23 @@ def test_a_worker_stops_within_its_grace_although_its_store_does_not_answer(virt
     virtual.live(main)
 
 
+def test_a_stopping_worker_names_the_jobs_whose_outcome_it_could_not_record(
+    virtual: Virtual, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with virtual.working():
+            silent: Any = lambda *_: asyncio.Event().wait()  # noqa: E731
+            virtual.store.settle = silent
+            first = await virtual.app.enqueue("demo.echo")
+            await asyncio.sleep(1)
+            second = await virtual.app.enqueue("demo.echo")
+            await asyncio.sleep(1)
+        dropped = [record.getMessage() for record in caplog.records if getattr(record, "event", "") == "job.not_settled"]
+        assert [message.split(":")[0] for message in dropped] == [f"job {first.id}", f"job {second.id}"]
+
+    virtual.live(main)
+
+
 def test_a_worker_looks_after_a_minute_by_itself(virtual: Virtual) -> None:
     async def main() -> None:
         async with virtual.working():
