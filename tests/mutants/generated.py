@@ -148,8 +148,17 @@ def collect(only_in: str) -> int:
     for set_up in dict.fromkeys(_set_up(engine) for room, engine, _ in ROOM_TESTS if only_in in room):
         maps = _maps(set_up)
         maps.mkdir(parents=True, exist_ok=True)
-        options = ["--cov=src/demora", "--cov-context=test", "--cov-report=", "--cov-config=/dev/null", "-q"]
-        options += ["-m", f"{nursery.QUICK} and not slow", "-k", "not audited", "-p", "tests.mutants.statements"]
+        options = [
+            "--cov=src/demora",
+            "--cov-context=test",
+            "--cov-report=",
+            "--cov-config=/dev/null",
+            "-q",
+            "-o",
+            "timeout=0",
+        ]
+        options += ["-m", f"{nursery.QUICK} and not slow", "-k", "not audited", "-o", "timeout=0"]
+        options += ["-p", "tests.mutants.statements"]
         own = {"COVERAGE_FILE": str(maps / "covered"), VARIABLE: str(maps / "statements"), "DEMORA_TEST_ENGINE": set_up}
         tests = dict.fromkeys(folders[set_up])
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, *tests]
