@@ -109,6 +109,12 @@ def words_about(mutation: Mutation, source: str) -> Counter[str]:
     return words
 
 
+def is_there(test: str) -> bool:
+    """Whether a test still has the name that a map knows."""
+    file, _, name = test.partition("::")
+    return f"def {name.partition('[')[0]}(" in _text(file)
+
+
 @functools.cache
 def _test_files(folder: str) -> tuple[str, ...]:
     path = ROOT / folder
