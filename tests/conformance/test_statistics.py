@@ -219,6 +219,15 @@ async def test_old_windows_are_widened_and_then_forgotten(store: Store, clock: T
     assert await read(store, Stretch.WEEK) == {}
 
 
+async def test_the_windows_of_the_last_hour_and_of_the_last_day_stay_narrow(store: Store, clock: TestClock) -> None:
+    await run_one(store)
+    for passed, width in ((3600, 10), (120, 60), (86_400 - 3720, 60), (2 * 3600, 3600)):
+        clock.turn(passed)
+        await merge_all(store)
+        [(key, _)] = await windows_of(store, Stretch.WEEK)
+        assert key.width == width * 1000
+
+
 async def test_a_stretch_has_nothing_that_is_older(store: Store, clock: TestClock) -> None:
     await run_one(store)
     clock.turn(3600)

@@ -1,6 +1,7 @@
 """Uniqueness: of one type and key at most one job waits that was never claimed."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
@@ -9,7 +10,7 @@ from demora.core.states import Status
 from demora.core.verdict import HandedBack, Raised
 from demora.store.jobs import ClaimedJob, Query
 from demora.store.store import Store
-from tests.builders import DONE, add_one, claim_ids, claim_one, job_of, key, new_job, seconds, settle
+from tests.builders import DONE, add_one, claim_ids, claim_one, job_of, key, new_job, run_one, seconds, settle, windows_of
 from tests.clock import TestClock
 
 KEEP, REPLACE = Unique("k"), Unique("k", replace=True)
@@ -42,6 +43,18 @@ async def test_a_job_that_is_replaced_keeps_its_id_and_becomes_what_the_new_one_
     assert (job.payload, job.priority, job.queue, job.max_retries, job.tags) == ({"n": 2}, Priority.HIGH, "other", 7, ())
     assert (job.due_at, job.scheduled_at, job.created_at) == (clock.now() + seconds(9),) * 2 + (first.created_at,)
     assert await number_of_jobs(store) == 1
+
+
+@pytest.mark.parametrize(("first", "second"), [(seconds(5), None), (None, seconds(5))], ids=["to run now", "to run later"])
+async def test_a_job_that_is_replaced_is_as_urgent_as_the_new_one(
+    store: Store, clock: TestClock, first: timedelta | None, second: timedelta | None
+) -> None:
+    await add_one(store, unique=KEEP, delay=first)
+    await add_one(store, unique=REPLACE, delay=second)
+    clock.turn(5)
+    await run_one(store)
+    [(_, tally)] = await windows_of(store)
+    assert (bool(tally.realtime), bool(tally.delayed)) == (second is None, second is not None)
 
 
 async def test_other_keys_and_other_types_are_other_jobs(store: Store) -> None:

@@ -82,6 +82,10 @@ def test_whole_milliseconds_come_back_as_they_were(value: int) -> None:
     assert from_ms(value).tzinfo is UTC
 
 
+def test_milliseconds_count_from_1970() -> None:
+    assert to_ms(datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC)) == 10**12
+
+
 def test_zones_are_one_time() -> None:
     at = datetime(2030, 1, 1, 12, tzinfo=timezone(timedelta(hours=5)))
     assert to_ms(at) == to_ms(at.astimezone(UTC))

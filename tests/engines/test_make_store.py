@@ -78,6 +78,7 @@ def test_without_the_driver_it_is_said_what_to_install(monkeypatch: pytest.Monke
         ("postgresql://host/a", "postgresql://host/./a", False),
         ("sqlite:///a.db", "postgresql://a.db", False),
         ("postgresql://a.db", "sqlite:///a.db", False),
+        ("postgresql://host/a", "sqlite:///postgresql:/host/a", False),
     ],
 )
 def test_urls_name_the_same_database_as_text_or_as_the_same_file(one: str, other: str, same: bool) -> None:

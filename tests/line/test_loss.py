@@ -1,7 +1,9 @@
 """The line is disposable: if it is lost, no job is lost or runs twice, and the maintainer fills it again."""
 
 import asyncio
+import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -129,7 +131,10 @@ async def test_no_claim_of_a_process_that_knew_no_queue_waits_for_it(
     assert await claim_ids(store) == [added.id]
 
 
-async def test_a_killed_server_costs_less_than_two_seconds_and_no_job(server: Server, open_store: Open) -> None:
+async def test_a_killed_server_costs_less_than_two_seconds_and_no_job(
+    server: Server, open_store: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "demora")
     store = await open_store(server.url)
     before = await add_ids(store, {}, {})
     server.kill()
@@ -141,6 +146,8 @@ async def test_a_killed_server_costs_less_than_two_seconds_and_no_job(server: Se
     assert "handed out by the database" in note
     server.start()
     await trusted(store)
+    logged = Counter(getattr(record, "event", "") for record in caplog.records)
+    assert (logged["line.away"], logged["line.back"]) == (1, 1)
     assert store.diagnostics.notes() == ()
     again = await add_ids(store, {})
     assert await claim_ids(store) == again

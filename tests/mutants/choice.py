@@ -73,7 +73,8 @@ def ranked(mutation: Mutation, source: str, folders: Sequence[str], caught: Coun
     files = list(dict.fromkeys(file for folder in folders for file in _test_files(folder) if other not in file))
     rarity = {word: math.log(len(files) / (1 + sum(word in _words(file) for file in files))) for word in about}
     module = mutation.file.removesuffix(".py").replace("/", ".")
-    near = NEAREST.get(_module(mutation, source), "").split()
+    own = _module(mutation, source)
+    near = [own, *NEAREST.get(own, "").split()]
 
     def score(file: str) -> float:
         shared = sum(weight * rarity[word] for word, weight in about.items() if word in _words(file))
@@ -107,6 +108,12 @@ def words_about(mutation: Mutation, source: str) -> Counter[str]:
         for word in _stems(text):
             words[word] += weight
     return words
+
+
+def is_there(test: str) -> bool:
+    """Whether a test still has the name that a map knows."""
+    file, _, name = test.partition("::")
+    return f"def {name.partition('[')[0]}(" in _text(file)
 
 
 @functools.cache

@@ -12,7 +12,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from tests.mutants.statements import VARIABLE, StatementMap
 from tests.mutants.trials import ROOT, SOURCE, Stage, read
 from tests.mutants.verdicts import FILE, Verdict
 
-MAPS = ROOT / "build" / "mutants"  # for each room a file of coverage, with a context for each test, and one of statements
+MAPS = ROOT / "build" / "mutants"  # for each set-up a file of coverage, with a context for each test, and one of statements
 FIRST = 60  # tests of a line to try at first: those that cover the least else
 NEAREST = 5  # test files to try at first, where no map knows the tests
 CONFORMANCE, CORE = "tests/conformance", "tests/core"
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--collect",
         action="store_true",
-        help="make the maps of the tests that cover each line, of the rooms that --in names, and stop",
+        help="make the maps of the tests that cover each line, for the rooms that --in names, and stop",
     )
 
 
@@ -85,39 +85,42 @@ def sample(number: int, seed: int, only_in: str = "") -> list[Named]:
 
 
 class Covering:
-    """Which tests cover a line, by the maps of its room if there are any, else by the room."""
+    """Which tests cover a line, by the map of its set-up if there is one, else by the room."""
 
     def __init__(self, file: str) -> None:
-        maps = _maps(_room(file))
+        self._engine, self._folders = next((engine, tests) for room, engine, tests in ROOM_TESTS if file.startswith(room))
+        maps = _maps(self._engine)
         self._path = maps / "covered" if (maps / "covered").exists() else None
         self._statements = StatementMap(maps / "statements")
 
     def stages(self, mutation: Mutation, caught: Counter[str]) -> Iterator[Stage]:
         """The tests to run, in turn, until one fails: the most promising first, those that start processes last."""
-        engine, folders = next((engine, tests) for room, engine, tests in ROOM_TESTS if mutation.file.startswith(room))
-        known = self._known(mutation.file, mutation.line)
-        if known:
-            yield Stage(engine, known[:FIRST])
-            if known[FIRST:]:
-                yield Stage(engine, known[FIRST:])
-            return
-        files = choice.ranked(mutation, read(mutation.file).decode(), folders, caught)
+        engine, files = self._engine, choice.ranked(mutation, read(mutation.file).decode(), self._folders, caught)
+        nearest, others = files[:NEAREST], files[NEAREST:]
         starts_processes = "/processes/" in mutation.file  # and so do all tests that reach it
         quick = nursery.QUICK if starts_processes else f"{nursery.QUICK} and not slow"
-        nearest, others = files[:NEAREST], files[NEAREST:]
-        yield Stage(
-            engine.replace("sqlite", "sqlite-memory") if engine == "sqlite" else engine, nearest, quick, "not audited"
-        )
-        yield Stage(engine, others, quick, "not audited")
-        yield Stage(engine, files, quick, "audited")  # the same again, with the triggers that record histories
+        known = [] if starts_processes else self._known(mutation.file, mutation.line, nearest)
+        if known:
+            yield Stage(_set_up(engine), known[:FIRST])
+            if known[FIRST:]:
+                yield Stage(_set_up(engine), known[FIRST:])
+        else:
+            first = engine.replace("sqlite", "sqlite-memory") if engine == "sqlite" else engine
+            yield Stage(first, nearest, quick, "not audited")
+            yield Stage(engine, others, quick, "not audited")
+            yield Stage(engine, files, quick, "audited")  # the same again, with the triggers that record histories
         yield Stage(engine, nearest, f"{nursery.QUICK} and slow")
 
-    def _known(self, file: str, line: int) -> list[str]:
+    def _known(self, file: str, line: int, nearest: Sequence[str]) -> list[str]:
+        """The tests that run a line, those in the nearest files first, and then those that run the least else."""
+        tests = list[str]()
         if file.endswith(".py"):
-            return self._of_line(file, line)
-        if file.endswith("queries.sql") and self._statements:
-            return self._statements.tests(file, (SOURCE / file).read_text(), line)
-        return []
+            tests = self._of_line(file, line)
+        elif file.endswith("queries.sql") and self._statements:
+            tests = self._statements.tests(file, (SOURCE / file).read_text(), line)
+        tests = [test for test in tests if choice.is_there(test)]
+        place = {file: number for number, file in enumerate(nearest)}
+        return sorted(tests, key=lambda test: place.get(test.partition("::")[0], NEAREST))
 
     def _of_line(self, file: str, line: int) -> list[str]:
         """The tests that ran this line, those first that ran the fewest lines of this file."""
@@ -139,17 +142,28 @@ def _bits(numbits: bytes) -> int:
 
 
 def collect(only_in: str) -> int:
-    """Run the tests of each room once, and note for each line and each statement which tests ran it."""
-    codes = []
-    for room, engine, folders in ROOM_TESTS:
-        if only_in in room:
-            maps = _maps(room)
-            maps.mkdir(parents=True, exist_ok=True)
-            options = ["--cov=src/demora", "--cov-context=test", "--cov-report=", "--cov-config=/dev/null", "-q"]
-            options += ["-m", f"{nursery.QUICK} and not slow", "-k", "not audited", "-p", "tests.mutants.statements"]
-            own = {"COVERAGE_FILE": str(maps / "covered"), VARIABLE: str(maps / "statements"), "DEMORA_TEST_ENGINE": engine}
-            command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, *folders]
-            codes.append(subprocess.run(command, cwd=ROOT, env=os.environ | own, check=False).returncode)
+    """Run the tests of each set-up once, and note for each line and each statement which tests ran it."""
+    codes, folders = [], defaultdict[str, list[str]](list)
+    for _, engine, tests in ROOM_TESTS:
+        folders[_set_up(engine)] += tests
+    for set_up in dict.fromkeys(_set_up(engine) for room, engine, _ in ROOM_TESTS if only_in in room):
+        maps = _maps(set_up)
+        maps.mkdir(parents=True, exist_ok=True)
+        options = [
+            "--cov=src/demora",
+            "--cov-context=test",
+            "--cov-report=",
+            "--cov-config=/dev/null",
+            "-q",
+            "-o",
+            "timeout=0",
+        ]
+        options += ["-m", f"{nursery.QUICK} and not slow", "-k", "not audited", "-o", "timeout=0"]
+        options += ["-p", "tests.mutants.statements"]
+        own = {"COVERAGE_FILE": str(maps / "covered"), VARIABLE: str(maps / "statements"), "DEMORA_TEST_ENGINE": set_up}
+        tests = dict.fromkeys(folders[set_up])
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, *tests]
+        codes.append(subprocess.run(command, cwd=ROOT, env=os.environ | own, check=False).returncode)
     return max(codes, default=0)
 
 
@@ -175,5 +189,10 @@ def _room(file: str) -> str:
     return next(room for room, _, _ in ROOM_TESTS if file.startswith(room))
 
 
-def _maps(room: str) -> Path:
-    return MAPS / room.strip("/").replace("/", "-")
+def _maps(engine: str) -> Path:
+    return MAPS / _set_up(engine)
+
+
+def _set_up(engine: str) -> str:
+    """The set-up that has a map: the rooms whose tests run on SQLite share one."""
+    return engine.removesuffix("-memory")

@@ -153,7 +153,7 @@ def _failing(stage: Stage, mutation: Mutation) -> str | None:
             _sound.update([file] if named else [])
             return file
         if not named:
-            raise SystemExit(f"Without a bug pytest cannot collect {' '.join(stage.tests)}")
+            raise SystemExit(f"Without a bug pytest cannot collect {' '.join(stage.tests)[:500]}")
         _failing_anyway.add(test)
 
 

@@ -5,6 +5,7 @@ holds which bound.
 """
 
 import asyncio
+import logging
 import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -344,6 +345,25 @@ def test_a_worker_stops_within_its_grace_although_its_store_does_not_answer(virt
     virtual.live(main)
 
 
+def test_a_stopping_worker_names_the_jobs_whose_outcome_it_could_not_record(
+    virtual: Virtual, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with virtual.working():
+            silent: Any = lambda *_: asyncio.Event().wait()  # noqa: E731
+            virtual.store.settle = silent
+            first = await virtual.app.enqueue("demo.echo")
+            await asyncio.sleep(1)
+            second = await virtual.app.enqueue("demo.echo")
+            await asyncio.sleep(10)
+            stopped = virtual.now
+        assert virtual.now - stopped <= 8 + 1
+        dropped = [record.getMessage() for record in caplog.records if getattr(record, "event", "") == "job.not_settled"]
+        assert [message.split(":")[0] for message in dropped] == [f"job {first.id}", f"job {second.id}"]
+
+    virtual.live(main)
+
+
 def test_a_worker_looks_after_a_minute_by_itself(virtual: Virtual) -> None:
     async def main() -> None:
         async with virtual.working():
@@ -379,6 +399,33 @@ def test_a_worker_tries_again_within_five_seconds(virtual: Virtual) -> None:
         assert virtual.now < 606
         assert max(after - before for before, after in pairwise(tried)) <= 5
 
+    virtual.live(main)
+
+
+def test_the_log_says_which_work_failed_and_when_it_went_on(virtual: Virtual, caplog: pytest.LogCaptureFixture) -> None:
+    def away(verb: Any, until: float) -> Any:
+        async def call(*args: Any, **options: Any) -> Any:
+            if virtual.now < until:
+                raise StoreBusy("away")
+            return await verb(*args, **options)
+
+        return call
+
+    async def main() -> None:
+        @virtual.app.job("long")
+        async def long() -> None:
+            await asyncio.sleep(30)
+
+        store, job = virtual.store, await virtual.app.enqueue("long")
+        store.claim, store.heartbeat = away(store.claim, 1), away(store.heartbeat, 1)
+        store.renew, store.settle = away(store.renew, 15), away(store.settle, 40)
+        async with virtual.working(lease="30s"):
+            await virtual.app.wait(job.id)
+        said = [(record.event, record.facts.get("what")) for record in caplog.records if hasattr(record, "facts")]
+        for what in ("claiming", "the heartbeat", "renewing leases", "settling"):
+            assert [event for event, about in said if about == what] == ["store.trouble", "store.well"]
+
+    caplog.set_level(logging.INFO, "demora")
     virtual.live(main)
 
 

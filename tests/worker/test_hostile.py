@@ -275,13 +275,17 @@ async def test_a_worker_whose_store_was_closed_stops(app: Demora, gate: Gate) ->
         await running
 
 
-async def test_a_worker_without_its_keeper_stops(app: Demora, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_without_its_keeper_stops_and_says_so(
+    app: Demora, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def no_sibling(self: SqliteStore) -> "Broken":
         return Broken()
 
     monkeypatch.setattr(SqliteStore, "sibling", no_sibling)
+    monkeypatch.setattr(notices.log, "disabled", False)
     async with asyncio.timeout(60):
         assert await Worker(app).run() == 1
+    assert "renewing leases has failed for good, the worker stops: RuntimeError('a bug')" in caplog.text
 
 
 class Broken:

@@ -257,7 +257,7 @@ async def claimed_ahead(app: Demora, working: Worker) -> list[Job]:
     return jobs
 
 
-async def test_a_run_whose_lease_is_lost_is_ended_where_it_was(app: Demora) -> None:
+async def test_a_run_whose_lease_is_lost_is_ended_where_it_was(app: Demora, caplog: pytest.LogCaptureFixture) -> None:
     begun, cancelled = asyncio.Event(), asyncio.Event()
 
     @app.job("long")
@@ -279,6 +279,7 @@ async def test_a_run_whose_lease_is_lost_is_ended_where_it_was(app: Demora) -> N
         found = await ended(app, job)
         assert cancelled.is_set()
     assert (found.result, found.token, len(found.attempts)) == ("elsewhere", 2, 2)
+    assert f"job {job.id} (long): its lease was lost" in caplog.text
 
 
 async def test_a_worker_goes_on_when_the_store_is_back(app: Demora) -> None:

@@ -88,7 +88,7 @@ class Settler:
             await asyncio.sleep(0)
 
     def _next_batch(self) -> list[Settlement]:
-        batch, size = [self._waiting.popleft()], 0
+        batch, size = list[Settlement](), 0
         while self._waiting and len(batch) < LARGEST_BATCH and size < MOST_BYTES:
             batch.append(self._waiting.popleft())
             size += len(batch[-1].verdict.result or b"")

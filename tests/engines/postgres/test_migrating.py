@@ -100,6 +100,22 @@ async def test_a_schema_without_a_record_of_its_oldest_version_is_refused(
         await PostgresStore(url, options).open()
 
 
+async def test_a_step_that_an_earlier_version_applies_meanwhile_is_not_applied_again(
+    store: PostgresStore, url: str, options: PostgresOptions, closing: Step
+) -> None:
+    earlier = await asyncpg.connect(url)
+    async with earlier.transaction():
+        await earlier.execute("select pg_advisory_xact_lock(hashtext($1))", f"demora {options.schema}")
+        waiting = asyncio.ensure_future(migrating.migrate(url, options, [closing]))
+        waits = "select from pg_locks where locktype = 'advisory' and not granted"
+        await eventually(lambda: fetch(url, waits))
+        await earlier.execute(closing.sql)
+        await earlier.execute(f"update {options.schema}.meta set value = '{closing.number}' where name = 'version'")
+    await waiting
+    await earlier.close()
+    assert await migrating.stored_version(url, options) == closing.number
+
+
 async def test_an_index_is_built_while_a_transaction_writes_to_the_table(
     store: PostgresStore, jobs: list[str], url: str, options: PostgresOptions
 ) -> None:

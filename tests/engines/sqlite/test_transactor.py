@@ -10,7 +10,8 @@ from typing import Any
 import apsw
 import pytest
 
-from demora.engines.sqlite.connection.connections import WAITS, Waits
+from demora.engines.sqlite.connection.connections import WAITS, BusyHandler, Waits
+from demora.engines.sqlite.connection.readers import QuickReads
 from demora.engines.sqlite.connection.transactions import (
     LOCK_HELD_AT_MOST,
     MOST_JOINED,
@@ -299,3 +300,33 @@ async def test_a_thread_that_ends_leaves_no_caller_waiting(counted: Counted) -> 
         await ask(transactor, put(3))
     async with asyncio.timeout(10):
         await transactor.close()
+
+
+def test_each_wait_for_the_lock_has_all_of_its_time() -> None:
+    handler = BusyHandler(WAITS._replace(lock=0.02))
+    tries = 0
+    while handler(tries):
+        tries += 1
+    assert handler(0)
+
+
+async def test_a_quick_reader_that_could_not_be_opened_is_opened_by_the_next_read(counted: Counted) -> None:
+    opened = list[str]()
+
+    async def make(name: str) -> ThreadTransactor:
+        opened.append(name)
+        await asyncio.sleep(0)
+        if len(opened) == 1:
+            raise StoreError("as planted")
+        reader = ThreadTransactor(counted.make, counted.woken.append, name)
+        await reader.start()
+        return reader
+
+    quick = QuickReads(make)
+    with pytest.raises(StoreError, match="as planted"):
+        await quick.run(lambda _: 1)
+    impatient = asyncio.ensure_future(quick.run(lambda _: 2))
+    await asyncio.sleep(0)
+    impatient.cancel()
+    assert (await quick.run(lambda _: 3), len(opened)) == (3, 2)
+    await quick.close()
