@@ -28,7 +28,7 @@ test: lint types ## run all tests but the campaigns
 	$(BIN)/pytest -m timed $(ARGS)
 
 campaigns: .venv/dev.stamp ## simulate faults, and cause real ones, for some minutes
-	$(BIN)/pytest -m campaign $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadscope -m campaign $(ARGS)
 
 prove: .venv/dev.stamp ## look for new counterexamples: make prove SECONDS=600
 	$(BIN)/python -m tests.prove --seconds $(SECONDS) $(ARGS)

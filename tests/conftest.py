@@ -6,9 +6,11 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from demora.engines.sqlite.connection import connections
 from tests import copies
@@ -47,6 +49,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if longer & {mark.name for mark in item.iter_markers()} and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LONG))
+
+
+class _Campaigns(LoadScopeScheduling):
+    """Tests with real processes run one at a time, and simulations beside them."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "simulated" if nodeid.startswith("tests/sim/") else "real"
+
+
+@pytest.hookimpl(optionalhook=True)  # for runs without xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    """Distribute the tests of `make campaigns` as `_Campaigns` does. No other target asks for scopes."""
+    return _Campaigns(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 @pytest.fixture

@@ -1,7 +1,9 @@
-"""New SQLite databases in memory, copied from one that was migrated before: a copy costs a tenth of the migration."""
+"""New SQLite databases, copied from one that was migrated before: a copy costs a tenth of the migration."""
 
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import apsw
 
@@ -19,6 +21,16 @@ def migrate(db: apsw.Connection, known: Sequence[SchemaStep] | None = None) -> N
     _migrate(db, known)
 
 
+def jobs_file(folder: Path) -> Path:
+    """The path of the file in a folder that all stores of a test share. The first call makes it, migrated and empty, for
+    tests of what is in a file. Tests of how a store makes a file name one that is not there."""
+    file = folder / "jobs.db"
+    if not file.exists():
+        file.touch(0o600)
+        file.write_bytes(_migrated_file())
+    return file
+
+
 def _has_tables(db: apsw.Connection) -> bool:
     return db.execute("select 1 from sqlite_master").fetchone() is not None
 
@@ -28,3 +40,11 @@ def _migrated(steps: tuple[SchemaStep, ...]) -> apsw.Connection:
     db = apsw.Connection(":memory:")
     _migrate(db, steps)
     return db
+
+
+@cache
+def _migrated_file() -> bytes:
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "jobs.db")
+        connections.connect(file).close()
+        return file.read_bytes()

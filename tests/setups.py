@@ -18,6 +18,7 @@ from demora.line import LinedStore, SqlStore
 from demora.line.redis import RedisLine
 from demora.store.store import Store
 from demora.system.clock import Clock
+from tests.copies import jobs_file
 from tests.servers import pgbouncer, postgres, valkey
 
 # Run the set-ups of this engine alone: sqlite, postgres, lined-sqlite, lined-postgres or pgbouncer; lined means two of them.
@@ -154,11 +155,11 @@ def lined_store(inner: SqlStore) -> LinedStore:
 _ALL = [
     Setup("sqlite-memory", lambda _, clock: SqliteStore(clock=clock), shared=False),
     Setup("sqlite-memory-audited", lambda _, clock: SqliteStore(clock=clock, audit=True), shared=False),
-    Setup("sqlite-file", lambda folder, clock: SqliteStore(folder / "jobs.db", clock=clock)),
+    Setup("sqlite-file", lambda folder, clock: SqliteStore(jobs_file(folder), clock=clock)),
     Setup("postgres", postgres_store, boots=False),
     Setup("postgres-audited", lambda folder, clock: postgres_store(folder, clock, audit=True), boots=False),
     Setup("lined-postgres", lambda folder, clock: lined_store(postgres_store(folder, clock)), boots=False),
-    Setup("lined-sqlite", lambda folder, clock: lined_store(SqliteStore(folder / "jobs.db", clock=clock))),
+    Setup("lined-sqlite", lambda folder, clock: lined_store(SqliteStore(jobs_file(folder), clock=clock))),
 ]
 # Not for the whole suite but for the model, which makes many stores.
 _IN_MEMORY = Setup("lined-sqlite-memory", lambda _, clock: lined_store(SqliteStore(clock=clock)), shared=False)

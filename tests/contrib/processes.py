@@ -12,6 +12,7 @@ import httpx
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STARTS = 60  # seconds
+LOOK = 0.01  # seconds between two looks: what is awaited needs the core too
 
 
 @contextmanager
@@ -50,4 +51,5 @@ def calling(port: int, program: subprocess.Popen[bytes], output: Path) -> Iterat
             except httpx.TransportError:
                 assert program.poll() is None, output.read_text()
                 assert time.monotonic() < until, output.read_text()
+                time.sleep(LOOK)
         yield http

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests import setups
-from tests.contrib.processes import EXAMPLES, calling, running
+from tests.contrib.processes import EXAMPLES, LOOK, calling, running
 from tests.contrib.test_django import new_database
 from tests.servers.ports import free_port
 
@@ -41,6 +41,7 @@ def ended(http: httpx.Client, task: str) -> dict[str, str]:
         if answer["status"] in ("SUCCESSFUL", "FAILED"):
             return answer
         assert time.monotonic() < until, answer
+        time.sleep(LOOK)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +88,7 @@ def change_the_answer(folder: Path, http: httpx.Client, output: Path) -> None:
         assert time.monotonic() < until, output.read_text()
         with contextlib.suppress(httpx.TransportError):
             answer = http.post("/orders", data={"email": "a@b.c"}).json()
+        time.sleep(LOOK)
     assert ended(http, answer["task"])["value"] == "confirmed to a@b.c"
 
 
@@ -105,6 +107,7 @@ def test_the_worker_reloads_and_runs_in_several_processes(folder: Path, tmp_path
             while output.read_text().count("started") < (2 if "2" in options else 1):
                 assert worker.poll() is None, output.read_text()
                 assert time.monotonic() < until, output.read_text()
+                time.sleep(LOOK)
         assert worker.returncode == 0, output.read_text()
 
 

@@ -20,7 +20,7 @@ from demora.contrib.flask import FlaskDemora
 from demora.errors import BadHandler, Invalid
 from demora.testing import Sandbox
 from tests.contrib.conftest import POSTGRES, SQLITE
-from tests.contrib.processes import EXAMPLES, calling, running
+from tests.contrib.processes import EXAMPLES, LOOK, calling, running
 from tests.servers.ports import free_port
 
 
@@ -225,6 +225,7 @@ def test_a_mail_is_sent_by_a_worker(folder: Path, tmp_path: Path, database: dict
         until = time.monotonic() + 60
         while (job := http.get(f"/jobs/{id}").json())["status"] != "COMPLETED":
             assert time.monotonic() < until, output.read_text()
+            time.sleep(LOOK)
         assert job["result"] == "sent to a@b.c by ada@example.com"
         unknown = [http.get(f"/jobs/{id}").status_code for id in ("nonsense", "01a1e7cc-5210-748a-a852-48dba720f661")]
         assert unknown == [404, 404]
@@ -240,6 +241,7 @@ def test_several_processes_are_workers_of_the_same_application(folder: Path, tmp
         while output.read_text().count("started") < 2:
             assert worker.poll() is None, output.read_text()
             assert time.monotonic() < until, output.read_text()
+            time.sleep(LOOK)
     assert worker.returncode == 0, output.read_text()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contrib.processes import calling, running
+from tests.contrib.processes import LOOK, calling, running
 from tests.servers.ports import free_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "other-frameworks.md"
@@ -30,6 +30,7 @@ def test_a_mail_is_sent_by_a_worker(name: str, tmp_path: Path) -> None:
         until = time.monotonic() + 60
         while (job := http.get(f"/jobs/{id}").json())["status"] != "COMPLETED":
             assert time.monotonic() < until, output.read_text()
+            time.sleep(LOOK)
         assert job["result"] == RESULTS[name]
         assert http.get("/jobs/01a1e11f").status_code == 404
     assert working.returncode == 0, output.read_text()

@@ -25,6 +25,7 @@ from demora.settings import Settings
 from demora.store.jobs import Report
 from demora.system.clock import SystemClock
 from tests.builders import claim_one, settle
+from tests.copies import jobs_file
 from tests.dashboard.chromium import chromium, serving, watched
 from tests.dashboard.conftest import register
 from tests.dashboard.lively import make_lively, register_both
@@ -34,7 +35,7 @@ from tests.setups import lined_store, postgres_store
 pytestmark = [pytest.mark.slow]
 
 STORES = {
-    "sqlite": lambda folder: SqliteStore(folder / "jobs.db", clock=SystemClock()),
+    "sqlite": lambda folder: SqliteStore(jobs_file(folder), clock=SystemClock()),
     "lined-postgres": lambda folder: lined_store(postgres_store(folder, SystemClock(), connections=4)),
 }
 PAGES = ("", "/jobs", "/queues", "/queues/newsletter", "/schedules", "/failures", "/system")

@@ -30,13 +30,14 @@ from demora.runtime.front import Front
 from demora.settings import Settings
 from demora.store.store import Store
 from demora.system.clock import SystemClock
+from tests.copies import jobs_file
 from tests.dashboard.conftest import BASE, Browser
 from tests.dashboard.lively import make_lively
 from tests.setups import postgres_store
 
 PAGES = ("", "/jobs", "/queues", "/queues/newsletter", "/schedules", "/failures", "/system")
 STORES = {
-    "sqlite": lambda folder: SqliteStore(folder / "jobs.db", clock=SystemClock()),
+    "sqlite": lambda folder: SqliteStore(jobs_file(folder), clock=SystemClock()),
     "postgres": lambda folder: postgres_store(folder, SystemClock()),
 }
 

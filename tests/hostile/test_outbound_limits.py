@@ -22,6 +22,7 @@ from demora.outbound.lookups import Lookups
 from demora.outbound.sender import MOST_DIALLED, Crowded, NoAnswer, Sender
 from demora.outbound.turns import HostTurns
 from demora.testing import Sandbox
+from tests.copies import jobs_file
 from tests.facts import eventually
 from tests.servers.names import Names
 from tests.servers.receiver import HANG, Receiver, answer
@@ -108,7 +109,7 @@ async def test_no_job_tells_what_address_its_host_resolved_to(tmp_path: Path) ->
     async with (
         Names({"inner.test": [["127.0.0.1"]], "private.test": [["10.1.2.3"]]}) as names,
         Receiver(lambda _: HANG) as hanging,
-        Demora(store=SqliteStore(tmp_path / "jobs.db")) as app,
+        Demora(store=SqliteStore(jobs_file(tmp_path))) as app,
     ):
         app.sender = Sender(LOCAL, resolve=names.resolve)
         impatient = Sender(LOCAL, timeout=timedelta(milliseconds=100), resolve=names.resolve)
@@ -190,7 +191,7 @@ async def test_a_look_up_that_was_given_up_in_the_queue_is_never_made(slow: Slow
 async def test_names_that_hang_do_not_hold_up_plain_handlers_or_the_threads_of_the_loop(
     slow: SlowNames, tmp_path: Path
 ) -> None:
-    async with Demora(store=SqliteStore(tmp_path / "jobs.db")) as app:
+    async with Demora(store=SqliteStore(jobs_file(tmp_path))) as app:
         app.sender = Sender(LOCAL, resolve=Lookups(2, slow.ask).resolve)
         app.job("plain")(lambda: "done")
         async with app.worker(concurrency=40):
@@ -311,7 +312,7 @@ async def test_a_host_that_hangs_does_not_take_all_slots_of_a_small_worker(
     async with (
         Receiver(lambda _: HANG) as hanging,
         Receiver(host="127.0.0.2") as other,
-        Demora(store=SqliteStore(tmp_path / "jobs.db")) as app,
+        Demora(store=SqliteStore(jobs_file(tmp_path))) as app,
         app.worker(concurrency=4, grace="0s"),
     ):
         held = [await app.enqueue("http.request", {"url": hanging.url}) for _ in range(20)]

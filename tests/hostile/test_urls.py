@@ -19,6 +19,7 @@ from demora.engines.sqlite import SqliteStore
 from demora.errors import DemoraError, Invalid
 from demora.outbound.sender import Forbidden, NoAnswer, Sender
 from tests.builders import add_one, job_of
+from tests.copies import jobs_file
 from tests.servers.names import Names
 from tests.servers.receiver import Receiver, answer
 
@@ -137,7 +138,7 @@ async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     monkeypatch.setenv("DEMORA_OUTBOUND_HTTP", "true")
     monkeypatch.setenv("DEMORA_OUTBOUND_TIMEOUT", "2s")
     monkeypatch.setattr("demora.core.outbound.webhook.RETRIES", 0)
-    async with Demora(store=SqliteStore(tmp_path / "jobs.db")) as app:
+    async with Demora(store=SqliteStore(jobs_file(tmp_path))) as app:
         await (await app.open()).webhooks.create_secret()
         yield app
 

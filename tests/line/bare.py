@@ -15,12 +15,13 @@ from demora.line import LinedStore, SqlStore, claiming, reconcile
 from demora.line import maintainer as maintaining
 from demora.line.redis import RedisLine, connections
 from tests.clock import TestClock
+from tests.copies import jobs_file
 from tests.setups import postgres_store, redis_url
 
 PATIENCE = 60.0  # seconds
 Deed = Callable[[], Awaitable[object]]
 ENGINES: dict[str, Callable[[Path, TestClock], SqlStore]] = {
-    "sqlite": lambda folder, clock: SqliteStore(folder / "jobs.db", clock=clock),
+    "sqlite": lambda folder, clock: SqliteStore(jobs_file(folder), clock=clock),
     "postgres": postgres_store,
 }
 # The steps of a verb: what it asks the database about the line, and what it asks the line.

@@ -10,6 +10,7 @@ from demora.engines.sqlite import SqliteStore
 from demora.line import LinedStore
 from demora.line import maintainer as maintaining
 from demora.line.redis import RedisLine
+from tests.copies import jobs_file
 from tests.servers import valkey
 from tests.setups import redis_url
 
@@ -30,7 +31,7 @@ async def open_store(tmp_path: Path) -> AsyncIterator[Open]:
     async with AsyncExitStack() as stack:
 
         async def open_one(url: str, **options: object) -> LinedStore:
-            return await stack.enter_async_context(opened(tmp_path / "jobs.db", url))
+            return await stack.enter_async_context(opened(jobs_file(tmp_path), url))
 
         yield open_one
 

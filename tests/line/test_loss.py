@@ -21,6 +21,7 @@ from demora.store.jobs import QueueChange, Topic
 from demora.store.line_feed import Entry, Place
 from tests.builders import DONE, add_ids, add_one, claim, claim_ids, claim_one, seconds, settle, status_of
 from tests.clock import TestClock
+from tests.copies import jobs_file
 from tests.facts import eventually
 from tests.line.conftest import Open
 from tests.servers import proxy, valkey
@@ -74,7 +75,7 @@ async def test_a_store_that_cannot_be_opened_leaves_no_connection(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = RedisLine(server.url)  # held until the end: the last reference to it would close it
-    store = LinedStore(SqliteStore(tmp_path / "jobs.db"), lambda: line)
+    store = LinedStore(SqliteStore(jobs_file(tmp_path)), lambda: line)
     monkeypatch.setattr(store.inner.line_feed, "arrangements", _fails)
     with pytest.raises(StoreError, match="as planted"):
         await store.open()
@@ -390,7 +391,7 @@ async def test_jobs_taken_by_another_between_peek_and_take_hide_no_others(server
 
 async def test_jobs_beyond_the_horizon_come_also_after_the_clock_was_set_back(server: Server, tmp_path: Path) -> None:
     clock = TestClock()
-    store = LinedStore(SqliteStore(tmp_path / "jobs.db", clock=clock), lambda: RedisLine(server.url))
+    store = LinedStore(SqliteStore(jobs_file(tmp_path), clock=clock), lambda: RedisLine(server.url))
     await store.open()
     maintainer = await store._maintainer()
     await maintainer.sweep()
@@ -406,7 +407,7 @@ async def test_jobs_beyond_the_horizon_come_also_after_the_clock_was_set_back(se
 async def test_the_shortest_horizon_reaches_every_job_before_it_is_due(server: Server, tmp_path: Path) -> None:
     clock = TestClock()
     store = LinedStore(
-        SqliteStore(tmp_path / "jobs.db", clock=clock),
+        SqliteStore(jobs_file(tmp_path), clock=clock),
         lambda: RedisLine(server.url),
         horizon=seconds(60),
         ticks=False,

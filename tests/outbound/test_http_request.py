@@ -13,6 +13,7 @@ from demora import Demora, Job
 from demora.core.states import Status
 from demora.engines.sqlite import SqliteStore
 from demora.errors import Invalid
+from tests.copies import jobs_file
 from tests.facts import eventually
 from tests.servers.receiver import HANG, Received, Receiver, answer
 
@@ -20,7 +21,7 @@ from tests.servers.receiver import HANG, Received, Receiver, answer
 @pytest.fixture
 async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Demora]:
     monkeypatch.setenv("DEMORA_OUTBOUND_ALLOW", "127.0.0.0/8")
-    async with Demora(store=SqliteStore(tmp_path / "jobs.db")) as app, app.worker():
+    async with Demora(store=SqliteStore(jobs_file(tmp_path))) as app, app.worker():
         yield app
 
 

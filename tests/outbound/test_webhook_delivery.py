@@ -19,6 +19,7 @@ from demora.core.states import Status
 from demora.engines.sqlite import SqliteStore
 from demora.errors import Invalid, JobNotFound, UrlNotDisabled
 from demora.testing import Sandbox
+from tests.copies import jobs_file
 from tests.facts import eventually
 from tests.servers.receiver import HANG, Received, Receiver, answer
 
@@ -29,7 +30,7 @@ SECRET = "whsec_" + "ZW52aXJvbm1lbnQtc2VjcmV0LWNhbmFyeQ=="
 async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Demora]:
     monkeypatch.setenv("DEMORA_OUTBOUND_ALLOW", "127.0.0.0/8")
     monkeypatch.setattr("demora.core.outbound.webhook.RETRY_DELAY", timedelta(milliseconds=1))
-    async with Demora(store=SqliteStore(tmp_path / "jobs.db")) as app:
+    async with Demora(store=SqliteStore(jobs_file(tmp_path))) as app:
         yield app
 
 

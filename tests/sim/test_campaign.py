@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def simulate(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.sim", *arguments]
+    """Run the simulator. It only computes, so it leaves the cores to tests that wait for real processes."""
+    command = ["nice", sys.executable, "-m", "tests.sim", *arguments]
     return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
 
 

@@ -8,11 +8,12 @@ import pytest
 
 from demora import Demora, Job
 from demora.engines.sqlite import SqliteStore
+from tests.copies import jobs_file
 
 
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[Demora]:
-    async with Demora(store=SqliteStore(tmp_path / "jobs.db")) as app:
+    async with Demora(store=SqliteStore(jobs_file(tmp_path))) as app:
         yield app
 
 

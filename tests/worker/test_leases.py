@@ -21,6 +21,7 @@ from demora.system import notices
 from demora.system.log_limit import Limit
 from demora.worker import Worker, leases, worker
 from demora.worker.leases import Keeper
+from tests.copies import jobs_file
 from tests.facts import eventually
 from tests.worker.conftest import Gate, ended
 
@@ -80,7 +81,7 @@ async def test_a_run_that_ends_while_its_log_is_recorded_loses_no_line(
     tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch, *, broken: bool
 ) -> None:
     monkeypatch.setattr(worker, "RECORDED_WITHIN", 60.0)
-    store = HeldRenewals(tmp_path / "jobs.db", broken=broken)
+    store = HeldRenewals(jobs_file(tmp_path), broken=broken)
     app = Demora(store=store)
 
     @app.job("talk")
