@@ -238,4 +238,4 @@ def _rounded(rate: float) -> int:
 
 
 def _milliseconds(value: float) -> str:
-    return f"{value / 1000:.2g} s" if value >= 1000 else f"{float(f'{value:.2g}'):g} ms"
+    return f"{value / 1000:.2g} s" if value >= 995 else f"{float(f'{value:.2g}'):g} ms"
