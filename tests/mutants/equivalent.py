@@ -73,7 +73,7 @@ EQUIVALENT: dict[str, str] = {
     "24bd6b53c9ab": "engines/postgres/jobs/adding.py, an id is noted before or after its answer: neither reads the other",
     "2a591ef86118": "engines/postgres/connection/transactions.py, forgotten before or after it is done: no await between",
     "9310af140bea": "engines/postgres/connection/migrating.py, a number is read before or after a step that does not set it",
-    "d1e5e010cda0": "line/claiming.py, a point at which campaigns kill: nothing without them",
+    "ce11927e1e83": "line/claiming.py, a point at which campaigns kill: nothing without them",
     "16325c495af3": "line/maintainer.py, a point at which campaigns kill, before or after: nothing without them",
     "357f8a684e1d": "line/store.py, a point at which campaigns kill, before or after: nothing without them",
     "8b4cefb37043": "line/store.py, a point at which campaigns kill, before or after: nothing without them",

@@ -4229,9 +4229,9 @@ MUTANTS = (
     ),
     Mutant(
         "a defect leaves built-in handlers switched on",
-        "worker/worker.py",
-        "            except Exception as problem:  # a defect must not end this task",
-        "            except ImportError as problem:  #",
+        "worker/switching.py",
+        "        except Exception as problem:  # a defect must not end this task",
+        "        except ImportError as problem:  #",
         "tests/hostile/test_slots.py -k a_defect",
     ),
     Mutant(
