@@ -272,8 +272,8 @@ class ServiceRefused(DemoraError):
 
 
 class StoreError(DemoraError):
-    """The database refused a statement, or the connection was lost, so a write may or may not have been made. Nothing was
-    written if the error is of a subclass."""
+    """The store could not do what was asked: the database refused a statement, or the connection was lost. A write may or
+    may not have been made, unless the text says which. Nothing was written if the error is of a subclass."""
 
 
 class StoreUnreachable(StoreError):
