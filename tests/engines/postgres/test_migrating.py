@@ -101,7 +101,7 @@ async def test_a_schema_without_a_record_of_its_oldest_version_is_refused(
 
 
 async def test_a_step_that_an_earlier_version_applies_meanwhile_is_not_applied_again(
-    store: PostgresStore, url: str, options: PostgresOptions, closing: Step
+    store: PostgresStore, url: str, options: PostgresOptions, closing: SchemaStep
 ) -> None:
     earlier = await asyncpg.connect(url)
     async with earlier.transaction():
