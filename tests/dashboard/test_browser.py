@@ -492,6 +492,10 @@ async def test_a_phone_shows_what_queues_hold_and_a_readable_life(engine: Chromi
         await page.goto(f"{site}/dashboard/jobs/{named['failed']}")
         await expect(page.locator(".life-list")).to_contain_text("Attempt 1 failed")
         await expect(page.locator(".timeline > .picture")).to_be_hidden()
+        await page.goto(f"{site}/dashboard")
+        worker = await page.locator("table.slots th").first.bounding_box()
+        assert worker
+        assert worker["width"] > 300
 
 
 async def test_a_chart_of_nothing_is_one_line_on_a_phone(engine: Chromium, site: str, client: Client) -> None:

@@ -4235,6 +4235,27 @@ MUTANTS = (
         "tests/hostile/test_slots.py -k a_defect",
     ),
     Mutant(
+        "a service without a worker keeps the demo handlers when there is a key",
+        "runtime/service.py",
+        "in (scheduler.run(), keep_switching(self._app))]",
+        "in (scheduler.run(),)]",
+        "tests/hostile/test_slots.py -k without_a_worker",
+    ),
+    Mutant(
+        "a list of an error without a status walks all jobs",
+        "engines/sql/walks.py",
+        "        return Walk.OF_ERROR",
+        "        return Walk.ALL",
+        "tests/engines/test_list_plans.py",
+    ),
+    Mutant(
+        "demo jobs that a key strands are told as jobs without an application",
+        "dashboard/reading.py",
+        "    demos = [one for one in findings or () if _about_demo_jobs(one)]",
+        "    demos = []",
+        "tests/dashboard/test_pages.py -k strands",
+    ),
+    Mutant(
         "a database in trouble leaves connections to the line open",
         "line/maintainer.py",
         "        except BaseException:\n            await self.line.close()",
