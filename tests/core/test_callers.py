@@ -39,6 +39,12 @@ def test_a_trusted_proxy_says_who_calls(lines: list[str], expected: str) -> None
     assert caller("127.0.0.1", *lines) == expected
 
 
+@pytest.mark.parametrize(("proxies", "expected"), [(19, "198.51.100.1"), (20, "10.0.0.0")])
+def test_twenty_addresses_are_read_from_the_end(proxies: int, expected: str) -> None:
+    hops = ["198.51.100.1", *(f"10.0.0.{n}" for n in range(proxies))]
+    assert caller("127.0.0.1", ", ".join(hops)) == expected
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [

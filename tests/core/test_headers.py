@@ -33,6 +33,13 @@ def test_a_hostile_header_is_refused_and_its_value_not_repeated(headers: dict[st
     assert "\n" not in str(refused.value)
 
 
+def test_headers_have_16_kib_together() -> None:
+    most = {"X-A": "x" * (8 * 1024 - 3), "X-B": "x" * (8 * 1024 - 3)}
+    assert check_headers(most) == most
+    with pytest.raises(Invalid, match="16,384 bytes"):
+        check_headers({**most, "Y": ""})
+
+
 def test_usual_headers_are_taken_as_they_are() -> None:
     headers = {"Authorization": "Bearer abc", "Content-Type": "text/plain; charset=utf-8", "X-Empty": "", "X-Tab": "a\tb"}
     assert check_headers(headers) == headers

@@ -72,6 +72,17 @@ def test_a_start_before_the_due_time_is_not_late() -> None:
     assert (tally.delayed, tally.realtime, tally.latest) == ({0: 1}, {}, 0)
 
 
+@pytest.mark.parametrize("lane", [Lane.REALTIME, Lane.SCHEDULED])
+def test_successes_are_counted_together_as_one_by_one(lane: Lane) -> None:
+    times = [(-5, 0), (0, 7), (1_000_000, 3), (0, 7)]
+    together, alone = Tally(), Tally()
+    together.add_successes(lane, times)
+    for late, ran in times:
+        alone.add_run(Status.COMPLETED, counts=True)
+        alone.add_times(lane, late, ran)
+    assert together == alone
+
+
 def test_each_run_is_counted_as_one_thing() -> None:
     tally = Tally()
     for status in (Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.RETRYING):

@@ -3,13 +3,14 @@
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
+from uuid import RFC_4122, UUID
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from demora.core.outbound.webhook import MOST_RESULT, QUEUE, TYPE, EndedJob, delivery, delivery_id, message_id
+from demora.core.spans import to_ms
 from demora.core.states import Status
 
 NOW = datetime(2030, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -78,7 +79,8 @@ def test_a_delivery_is_a_job_in_its_own_queue_without_a_webhook_and_knows_its_ca
 def test_the_same_end_has_the_same_id_and_every_other_end_another(generation: int, at: datetime, id: UUID) -> None:
     end = ended(generation=generation, completed_at=at.replace(tzinfo=UTC), id=str(id))
     same = delivery_id(end)
-    assert UUID(same).version == 7
+    assert (UUID(same).version, UUID(same).variant) == (7, RFC_4122)
+    assert UUID(same).int >> 80 == to_ms(end.completed_at)
     assert str(UUID(same)) == same == delivery_id(end)
     assert same != delivery_id(msgspec.structs.replace(end, generation=generation + 1))
     assert same < delivery_id(msgspec.structs.replace(end, completed_at=end.completed_at + timedelta(milliseconds=2)))

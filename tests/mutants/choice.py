@@ -62,6 +62,7 @@ NEAREST = {
     "worker": "running ending wake_ups prefetch",
 }
 _WORD = re.compile(r"[a-z]{3,}")
+_PLAIN = re.compile(r"[\w/.:-]+(\[[\w.,-]*\])?")
 _STEM = 4  # letters that two forms of a word have in common: claim, claimed, claims
 
 
@@ -113,7 +114,12 @@ def words_about(mutation: Mutation, source: str) -> Counter[str]:
 def is_there(test: str) -> bool:
     """Whether a test still has the name that a map knows."""
     file, _, name = test.partition("::")
-    return f"def {name.partition('[')[0]}(" in _text(file)
+    return (ROOT / file).exists() and f"def {name.partition('[')[0]}(" in _text(file)
+
+
+def plain(test: str) -> str:
+    """The name of a test for a command line: of all its cases, if the name of this one has more than letters and signs."""
+    return test if _PLAIN.fullmatch(test) else test.partition("[")[0]
 
 
 @functools.cache

@@ -118,7 +118,7 @@ class Covering:
             tests = self._of_line(file, line)
         elif file.endswith("queries.sql") and self._statements:
             tests = self._statements.tests(file, (SOURCE / file).read_text(), line)
-        tests = [test for test in tests if choice.is_there(test)]
+        tests = list(dict.fromkeys(choice.plain(test) for test in tests if choice.is_there(test)))
         place = {file: number for number, file in enumerate(nearest)}
         return sorted(tests, key=lambda test: place.get(test.partition("::")[0], NEAREST))
 
