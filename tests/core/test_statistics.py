@@ -74,7 +74,7 @@ def test_a_start_before_the_due_time_is_not_late() -> None:
 
 @pytest.mark.parametrize("lane", [Lane.REALTIME, Lane.SCHEDULED])
 def test_successes_are_counted_together_as_one_by_one(lane: Lane) -> None:
-    times = [(-5, 0), (0, 7), (1_000_000, 3), (0, 7)]
+    times = [(-5, 0), (0, 7), (-1, 3), (0, 7)]
     together, alone = Tally(), Tally()
     together.add_successes(lane, times)
     for late, ran in times:
