@@ -926,7 +926,7 @@ MUTANTS = (
         "an address in an odd spelling is taken for a name",
         "core/outbound/targets.py",
         "if not _NUMBER.fullmatch(labels[-1]):",
-        "if read_address(host) is None:",
+        "if address_in(host) is None:",
         "tests/core/test_urls.py",
     ),
     Mutant(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..core.outbound.targets import Address, Policy, Target, objection, read_address
+from ..core.outbound.targets import Address, Policy, Target, address_in, objection
 from ..errors import DemoraError
 from .lookups import lookups
 from .turns import Crowded, HostTurns
@@ -94,7 +94,7 @@ class Sender:
                 texts = await self._resolve(target.host, target.port)
             except (OSError, UnicodeError) as problem:
                 raise NoAnswer(f"the name {target.host} cannot be resolved: {_said(problem)}") from None
-            found = [address for text in texts[:MOST_ADDRESSES] if (address := read_address(text)) is not None]
+            found = [address for text in texts[:MOST_ADDRESSES] if (address := address_in(text)) is not None]
         if not found:
             raise NoAnswer(f"the name {target.host} has no address")
         for address in found:
@@ -137,7 +137,7 @@ class _Guard:
     def socket(self, info: Any) -> socket.socket:
         """Create the socket for an address, after a check. aiohttp calls this for literal addresses too."""
         family, kind, protocol, _, (host, port, *_) = info
-        address = read_address(host)
+        address = address_in(host)
         if address is None or address not in self._addresses or port != self.target.port:
             self.refusal = f"refused to call {self.target.host} at an address that was not checked"
         else:

@@ -13,7 +13,7 @@ from ..store.store import Store
 from ..system import crash, notices
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between tries while the store is in trouble
-LAST_CALL = 1.0  # seconds without a recorded batch, after which a stopping worker gives up
+GIVES_UP_AFTER = 1.0  # seconds without a recorded batch, after which a stopping worker gives up
 LONGEST_GATHERING = 0.005  # seconds
 LARGEST_BATCH = 250  # settlements
 MOST_BYTES = 8 * 1024 * 1024  # of results in one batch
@@ -56,7 +56,7 @@ class Settler:
         now = asyncio.get_running_loop().time
         while (flushing := self._flushing) is not None:
             before = self._batches
-            await asyncio.wait([flushing], timeout=None if by is None else max(by - now(), LAST_CALL))
+            await asyncio.wait([flushing], timeout=None if by is None else max(by - now(), GIVES_UP_AFTER))
             if not flushing.done() and self._batches == before:
                 flushing.cancel()
                 await asyncio.wait([flushing])

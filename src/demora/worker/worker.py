@@ -69,7 +69,7 @@ from .switching import keep_switching
 SAFETY_LOOK = 60.0  # seconds between two claims at most; the notifier's own checks come sooner
 UNWIND = workers.UNWIND.total_seconds()
 RESERVE = 3.0  # seconds of the grace, at most half of it, kept for closing a store that does not answer
-LAST_CALL = 0.5  # seconds that the store has at least to answer a worker that stops
+LEAST_LEFT = 0.5  # seconds that the store has at least to answer a worker that stops
 RETIRING = 2.0  # seconds to deregister; a worker that fails to is forgotten when its heartbeats stop
 THREAD_GRACE = 2.0  # seconds that a thread may outlast its settled run before the worker reports it as stuck
 RECORDED_WITHIN = 1.0  # seconds that a settlement waits for a renewal that records log lines of its run
@@ -157,7 +157,7 @@ class Worker:
             await self._close()
         if recorded:
             with contextlib.suppress(StoreError, TimeoutError):
-                await asyncio.wait_for(self._store.retire(self.id), min(self._left(LAST_CALL), RETIRING))
+                await asyncio.wait_for(self._store.retire(self.id), min(self._left(LEAST_LEFT), RETIRING))
         working.cancel()
         notices.worker_stopped(self.id, self._handed_back)
         return 0 if self.trouble is None else 1
@@ -211,7 +211,7 @@ class Worker:
     async def _close(self) -> None:
         self._release_log.close()
         self._completed.close()
-        await self._keeper.stop(within=self._left(LAST_CALL))
+        await self._keeper.stop(within=self._left(LEAST_LEFT))
         self._pool.shutdown(wait=False, cancel_futures=True)
         await self._processes.close()
         await run_hooks("shutdown", self._app.shutdown_hooks)

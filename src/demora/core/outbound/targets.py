@@ -94,7 +94,7 @@ def read_networks(texts: Iterable[str], field: str) -> tuple[Network, ...]:
     return tuple(_network(text.strip(), field) for text in texts if text.strip())
 
 
-def read_address(text: str) -> Address | None:
+def address_in(text: str) -> Address | None:
     """Return the address in a text in its usual notation; None for anything else."""
     try:
         return ip_address(text)
@@ -193,7 +193,7 @@ def _address(host: str, field: str) -> Address | None:
     """Return the address if the host is one, None for a name. Refuses hosts that some parsers take for an address and
     others for a name."""
     if host.startswith("["):
-        address = read_address(host[1:-1])
+        address = address_in(host[1:-1])
         if not isinstance(address, IPv6Address):
             raise Invalid(field, "has no IPv6 address between its brackets")
         return address
@@ -202,7 +202,7 @@ def _address(host: str, field: str) -> Address | None:
         raise Invalid(field, "its host must be a name such as example.com, without a dot at its end, or an IP address")
     if not _NUMBER.fullmatch(labels[-1]):
         return None
-    address = read_address(host)
+    address = address_in(host)
     if address is None:
         raise Invalid(field, "has an IP address in an unusual notation; write it as 192.0.2.1")
     return address
