@@ -81,7 +81,7 @@ async def test_a_key_that_only_submits_cannot_make_queue_names_without_end(app: 
     async with served(app, key_max_queues=1000) as address, httpx.AsyncClient(base_url=address) as http:
         statuses = []
         for batch in range(3):
-            jobs = [{"type": "demo.echo", "queue": f"q{batch}-{n}", "delay": 3_600_000} for n in range(500)]
+            jobs = [{"type": "report.build", "queue": f"q{batch}-{n}", "delay": 3_600_000} for n in range(500)]
             statuses.append((await http.post(f"{JOBS}/batch", json={"jobs": jobs}, headers=key)).status_code)
         assert statuses == [201, 201, 403]
         assert len(await (await app.open()).queues()) == 1000

@@ -87,6 +87,6 @@ EQUIVALENT: dict[str, str] = {
     "8a752a2b6c0c": "worker/settling.py, pauses grow by two or by three, to the same longest: the amount is a choice",
     "745222ccd437": "worker/processes/child.py, signals are ignored before or after records are stamped",
     "81971b219de9": "worker/worker.py, a start is counted before or after it is logged: no await between",
-    "d06727f8561e": "worker/worker.py, completed jobs are summed up before or after renewals stop: both happen",
+    "546e1f51d03c": "worker/worker.py, completed jobs are summed up before or after renewals stop: both happen",
     "cabed47b7d38": "worker/worker.py, renewals begin before or after handlers are switched: nothing is claimed yet",
 }
