@@ -360,9 +360,9 @@ def _complete(tx: Transaction, done: Sequence[Settlement], counted: Counted) -> 
     with_webhook = list[bytes]()
     by_lane = defaultdict[tuple[str, str, int], list[tuple[int, int]]](list)
     for id, token, hooked, queue, type, lane, due_at, started_at in list(tx.db.execute(SQL["complete"], what)):
-        if (report := reports.get((id, token))) is not None:
-            ours.add(report.lease)
-            by_lane[queue, type, lane].append(((started_at - due_at) * 1000, report.ran // MICROSECOND))
+        if (reported := reports.get((id, token))) is not None:
+            ours.add(reported.lease)
+            by_lane[queue, type, lane].append(((started_at - due_at) * 1000, reported.ran // MICROSECOND))
         if hooked:
             with_webhook.append(id)
     for (queue, type, lane), times in by_lane.items():
