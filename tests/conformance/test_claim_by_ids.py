@@ -12,10 +12,12 @@ from tests.clock import TestClock
 
 async def claimed(store: Store, *ids: str, queue: str = "default") -> list[str]:
     """What is leased of these."""
+    return await leased(store, [Entry(id, queue) for id in ids])
+
+
+async def leased(store: Store, entries: list[Entry]) -> list[str]:
     below = getattr(store, "inner", store)
-    got = await below.line_feed.claim_by_ids(
-        ClaimRequest("ann", len(ids), lease=timedelta(seconds=30)), [Entry(id, queue) for id in ids]
-    )
+    got = await below.line_feed.claim_by_ids(ClaimRequest("ann", len(entries), lease=timedelta(seconds=30)), entries)
     return [job.lease.id for job in got.claimed.jobs]
 
 
@@ -49,6 +51,13 @@ async def test_nothing_is_leased_from_a_paused_queue(store: Store) -> None:
     ids = await add_ids(store, {})
     await store.set_queue("default", QueueChange(paused=True))
     assert await claimed(store, *ids) == []
+
+
+async def test_a_paused_queue_holds_back_no_job_of_another(store: Store) -> None:
+    [paused] = await add_ids(store, {})
+    [other] = await add_ids(store, {"queue": "other"})
+    await store.set_queue("default", QueueChange(paused=True))
+    assert await leased(store, [Entry(paused, "default"), Entry(other, "other")]) == [other]
 
 
 async def test_nothing_is_leased_that_a_pace_holds(store: Store, clock: TestClock) -> None:
