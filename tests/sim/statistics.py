@@ -109,7 +109,7 @@ class Statistics:
         assert self._pace is not None
         if self._pace.rapid is not None or known.stepped or any((job.expires_at or now + 1) <= now for job in held):
             return  # the rate or the clock changed, or a job that no release takes is counted until it is cancelled
-        cycle = Cycle(self._pace, known.used.get(queue, ()))
+        cycle = Cycle(self._pace, known.used.get(queue, ()), last or 0)
         right = cycle.next(dues[0], now) if dues else None
         yield "next_release_in", said.next_release_in_seconds, None if right is None else (right - now) / 1000
         free = cycle.take(due, now)
@@ -121,9 +121,14 @@ class Statistics:
 
 
 class Cycle:
-    """The cycle that the last release belongs to, found again from the release times alone."""
+    """The cycle that the last release belongs to, found again from the release times alone.
 
-    def __init__(self, pace: Pace, used: Sequence[int]) -> None:
+    At the moment of the last release, every release time before it was used or lost. A job that was held even then may have
+    let a more urgent one go first, so its due time does not tell that such a time is left.
+    """
+
+    def __init__(self, pace: Pace, used: Sequence[int], released_at: int = 0) -> None:
+        self._released_at = released_at
         self._burst, self._apart = pace.burst, span_ms(pace.rate(quiet=False).apart)
         self._length = max(span_ms(pace.gap), self._burst * self._apart)
         self._began: int | None = None
@@ -148,7 +153,7 @@ class Cycle:
         over = due if self._began is None else self._began + self._length
         if self._began is not None and now < over + self._length:
             times = [self._began + n * self._apart for n in range(self._burst)]
-            left = [at for at in times if at > self._last and at >= due]
+            left = [at for at in times if at > self._last and at >= due and at > self._released_at]
             if left:
                 return left[0]
         begins = max(over, due)

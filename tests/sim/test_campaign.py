@@ -32,7 +32,11 @@ def test_the_first_seeds_keep_every_promise(arguments: tuple[str, ...]) -> None:
     assert "0 seeds with violations" in campaign.stdout
 
 
-@pytest.mark.parametrize("arguments", [("--line", "--seed", "1221328678")], ids=["clock set back twice at the beginning"])
+@pytest.mark.parametrize(
+    "arguments",
+    [("--line", "--seed", "1221328678"), ("--remote", "--seed", "32")],
+    ids=["clock set back twice at the beginning", "a job lets a more urgent one go first"],
+)
 def test_seeds_that_were_judged_wrongly_keep_every_promise(arguments: tuple[str, ...]) -> None:
     replay = simulate(*arguments, "--jobs", "100")
     assert replay.returncode == 0, replay.stdout + replay.stderr

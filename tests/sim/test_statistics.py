@@ -60,6 +60,10 @@ def test_the_oracle_tells_when_the_next_job_is_released(used: tuple[int, ...], d
     assert Cycle(CYCLE, used).next(due, now) == right
 
 
+def test_a_release_time_that_passed_before_the_last_release_is_lost_even_to_a_job_that_was_held_then() -> None:
+    assert Cycle(CYCLE, (0,), released_at=1200).next(500, 1600) == 2000
+
+
 def test_the_oracle_tells_how_many_jobs_could_be_released() -> None:
     assert Cycle(CYCLE, (0,)).take([100, 200, 300], 2500) == 2
     assert Cycle(CYCLE, (0,)).take([100, 1700, 1800], 2500) == 2
