@@ -3414,6 +3414,13 @@ MUTANTS = (
         "tests/cli/test_running.py",
     ),
     Mutant(
+        "the collector stops a worker for the objects of each claim",
+        "cli/opening.py",
+        "    gc.set_threshold(_YOUNG_OBJECTS)\n",
+        "",
+        "tests/cli/test_running.py -k the_collector",
+    ),
+    Mutant(
         "a prefetched job starts in the slot of a thread that outlasts its timeout",
         "worker/worker.py",
         """            self._keep_slot(run, run.occupied, 0.0 if self._stopping else THREAD_GRACE)
